@@ -11,11 +11,26 @@ use ebb_tests::browser::Browser;
 use ebb_tests::platform::{SignedRequest, http, named, now, sandbox};
 use ebb_tests::receiver::TestReceiver;
 use ebb_tests::wait::until;
+use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::functions::{CLUSTER, DeployedFunctions, TOKEN, UNREACHABLE, secret};
 use crate::outside::{self, SeenTraces};
 use crate::updates;
+
+/// A step of the platform with the name and the UID of a sandbox, or one of an operator with a path.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+enum LifecycleStep {
+    /// The plugin, the status of the answer, and the rest of the document.
+    Create(String, String, String, u16, String),
+    Delete(String, String),
+    /// Waits for the phase.
+    Phase(String, String, String),
+    Get(String),
+    Remove(String),
+    Post(String, Value, u16),
+}
 
 pub(crate) struct LifecycleRun {
     pub(crate) functions: DeployedFunctions,
@@ -114,9 +129,21 @@ impl LifecycleRun {
         self.phase(name, uid, phase).await
     }
 
-    async fn deleted(&self, name: &str, uid: &str, phase: &str) {
-        assert_eq!(self.delete(name, uid).await, 202);
-        self.phase(name, uid, phase).await;
+    /// Takes the steps with a name in `steps.yaml`.
+    async fn take(&self, name: &str) {
+        let all: Value = serde_saphyr::from_str(include_str!("documents/steps.yaml")).unwrap();
+        for step in serde_json::from_value::<Vec<LifecycleStep>>(all[name].clone()).unwrap() {
+            match step {
+                LifecycleStep::Create(name, uid, plugin, status, rest) => {
+                    assert_eq!(self.create(&name, &uid, &plugin, &rest).await, status, "{name}");
+                }
+                LifecycleStep::Delete(name, uid) => assert_eq!(self.delete(&name, &uid).await, 202, "{name}"),
+                LifecycleStep::Phase(name, uid, phase) => drop(self.phase(&name, &uid, &phase).await),
+                LifecycleStep::Get(path) => drop(self.get(&path).await),
+                LifecycleStep::Remove(path) => self.remove(&path).await,
+                LifecycleStep::Post(path, body, status) => self.post(&path, body, status).await,
+            }
+        }
     }
 }
 
@@ -281,10 +308,7 @@ async fn publications(instance: &LifecycleRun, noise: &str) {
     for plugin in include_str!("documents/plugins.yaml").split("---\n") {
         instance.operator().publish(&plugin.replace("OUTSIDE", instance.outside.url())).await;
     }
-    for path in ["", "/whole", "/whole/versions/1.0.0"] {
-        instance.get(&format!("/v1/plugins{path}")).await;
-    }
-    instance.remove("/v1/plugins/whole/versions/2.0.0").await;
+    instance.take("publications").await;
 }
 
 /// Creates an instance, a second one that waits for its name, and one that is deleted before it is created.
@@ -295,50 +319,16 @@ async fn names_and_waiting(instance: &LifecycleRun) {
         instance.get(&format!("/v1/runs/{run}")).await;
         instance.get(&format!("/v1/runs/{run}/logs?unit=r/script")).await;
     }
-    assert_eq!(instance.create("whole", "1", "whole", "").await, 202);
-    assert_eq!(instance.create("whole", "2", "whole", "ttl: 3s\n").await, 202);
-    assert_eq!(instance.delete("whole", "1").await, 202);
-    instance.phase("whole", "2", "gone").await;
-    assert_eq!(instance.delete("never", "3").await, 202);
-    assert_eq!(instance.create("never", "3", "whole", "").await, 409);
-    // An unknown plugin makes the function list those that exist.
-    assert_eq!(instance.create("misspelt", "1", "wohle", "").await, 422);
+    instance.take("names_and_waiting").await;
 }
 
 async fn stuck_teardowns(instance: &LifecycleRun) {
-    for name in ["completed", "deleted"] {
-        instance.created(name, "1", "stuck", "ready").await;
-        instance.deleted(name, "1", "stuck").await;
-    }
+    instance.take("a_completed_teardown").await;
     let completed = "/v1/targets/sandbox/completed";
-    instance.get(&format!("{completed}/why")).await;
-    instance.post(&format!("{completed}/retry"), json!({}), 202).await;
-    instance.phase("completed", "1", "stuck").await;
-    let decision = json!({"unit": "r/undo", "reason": "a test"});
-    instance.post(&format!("{completed}/force-complete"), decision, 202).await;
-    instance.phase("completed", "1", "gone").await;
     let history: Value = instance.get(&format!("{completed}/history")).await.json();
     let entry = history["entries"][0]["id"].as_str().unwrap();
     instance.get(&format!("{completed}/history/{entry}")).await;
-    instance.get("/v1/runs?kind=sandbox").await;
-    // After a force delete, the next instance of the name starts.
-    assert_eq!(instance.create("deleted", "2", "stuck", "").await, 202);
-    instance.post("/v1/targets/sandbox/deleted/force-delete", json!({"reason": "a test"}), 202).await;
-    instance.phase("deleted", "2", "ready").await;
-}
-
-async fn failing_setups(instance: &LifecycleRun) {
-    // A setup that succeeds with a long output when an operator retries it.
-    instance.created("again", "1", "again", "failed").await;
-    instance.post("/v1/targets/sandbox/again/retry", json!({}), 202).await;
-    instance.phase("again", "1", "ready").await;
-    for name in ["bad", "late-bad"] {
-        instance.created(name, "1", name, "failed").await;
-        instance.deleted(name, "1", "gone").await;
-    }
-    // A setup that is deleted while a script runs.
-    assert_eq!(instance.create("stopped", "1", "whole", "").await, 202);
-    instance.deleted("stopped", "1", "gone").await;
+    instance.take("a_deleted_teardown").await;
 }
 
 /// Shows the outage of a relay that does not respond, registers and removes a cluster, and polls with a wrong secret.
@@ -360,9 +350,7 @@ async fn clusters_and_outages(instance: &LifecycleRun) {
     let is_forgotten =
         async || (!table.read_faults(ClusterFaultKind::Outage).await.unwrap().contains_key("registered")).then_some(());
     until("the outage of a deleted cluster to be removed", is_forgotten).await;
-    for path in ["/v1/targets", "/v1/clusters", "/v1/orphans"] {
-        instance.get(path).await;
-    }
+    instance.take("lists").await;
     let checks: Value = instance.get("/v1/checks").await.json();
     for check in checks["checks"].as_array().unwrap() {
         let unreachable = check["name"] == format!("relay/{UNREACHABLE}");
@@ -380,17 +368,13 @@ pub(crate) async fn all() -> DeployedFunctions {
     publications(&instance, &noise).await;
     names_and_waiting(&instance).await;
     stuck_teardowns(&instance).await;
-    failing_setups(&instance).await;
+    instance.take("failing_setups").await;
     clusters_and_outages(&instance).await;
     updates::all(&instance, &noise).await;
     sources(&instance).await;
     requests(&instance).await;
     console(&instance).await;
     agents(&instance).await;
-    instance.get("/v1/subscriptions/refused").await;
-    instance.remove("/v1/subscriptions/refused").await;
-    instance.get("/v1/connections").await;
-    instance.remove("/v1/connections/outside?force=true").await;
-    instance.post("/v1/orphans/delete", json!({"uids": ["uid-left"]}), 200).await;
+    instance.take("the_end").await;
     instance.functions
 }
