@@ -16,7 +16,7 @@ const UNSIGNED_PATHS: [&str; 2] = ["/goods/", "/openings"];
 /// The service. It listens until the runtime of the test ends.
 #[derive(Clone)]
 pub(crate) struct ExampleService {
-    receiver: TestReceiver,
+    pub(crate) receiver: TestReceiver,
 }
 
 impl ExampleService {
@@ -38,14 +38,6 @@ impl ExampleService {
             CannedReply::status(202).then(async { vec![callback] })
         });
         Self { receiver }
-    }
-
-    pub(crate) fn url(&self) -> &str {
-        self.receiver.url()
-    }
-
-    pub(crate) fn clear(&self) {
-        self.receiver.forget();
     }
 
     /// Returns the number of created objects by path. A repeated request has the idempotency key of the first one and

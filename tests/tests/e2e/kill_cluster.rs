@@ -14,22 +14,18 @@ use crate::prelude::*;
 
 const MAX_DOWNTIME: Duration = Duration::from_millis(1_000);
 
-const PARTS: [KillTarget; 6] = [
-    KillTarget::EbbDev,
-    KillTarget::Relay,
-    KillTarget::Entrypoint,
-    KillTarget::Kubelet,
-    KillTarget::ApiServer,
-    KillTarget::ControllerManager,
+/// Each part with its program, if it is a server of the cluster.
+const PARTS: [(KillTarget, Option<&str>); 6] = [
+    (KillTarget::EbbDev, None),
+    (KillTarget::Relay, None),
+    (KillTarget::Entrypoint, None),
+    (KillTarget::Kubelet, Some("kubelet")),
+    (KillTarget::ApiServer, Some("kube-apiserver")),
+    (KillTarget::ControllerManager, Some("kube-controller-manager")),
 ];
 
 fn server(part: KillTarget) -> Option<&'static str> {
-    match part {
-        KillTarget::EbbDev | KillTarget::Relay | KillTarget::Entrypoint => None,
-        KillTarget::Kubelet => Some("kubelet"),
-        KillTarget::ApiServer => Some("kube-apiserver"),
-        KillTarget::ControllerManager => Some("kube-controller-manager"),
-    }
+    PARTS.into_iter().find(|(found, _)| *found == part)?.1
 }
 
 fn process_of(part: KillTarget, relay: &InstalledRelay) -> Option<Pid> {
@@ -81,7 +77,7 @@ impl KillWorld for ClusterWorld {
     }
 
     fn begin(&self) -> (String, String, Option<String>) {
-        self.setup.service.clear();
+        self.setup.service.receiver.forget();
         (SANDBOX.to_owned(), fs::read_to_string(example("mixed/sandbox.yaml")).unwrap(), None)
     }
 
@@ -128,7 +124,7 @@ async fn every_component_is_killed() {
     let world = ClusterWorld { setup: MixedSetup::new("kills").await, restarts: Mutex::default() };
     let dev = world.setup.workdir.dev().await;
     world.setup.publish().await;
-    let parts = PARTS.into_iter().cycle().take(kills).collect();
+    let parts = PARTS.into_iter().map(|(part, _)| part).cycle().take(kills).collect();
     kill_each("mixed", &world, dev, parts, PARTS.len(), seed()).await;
     world.setup.relay.remove();
 }

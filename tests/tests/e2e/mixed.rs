@@ -26,8 +26,8 @@ impl MixedSetup {
     }
 
     pub(crate) async fn publish(&self) {
-        let service = format!("service={}", self.service.url());
-        let for_pods = self.service.url().replace("127.0.0.1", &self.relay.cluster.host);
+        let service = format!("service={}", self.service.receiver.url());
+        let for_pods = self.service.receiver.url().replace("127.0.0.1", &self.relay.cluster.host);
         let for_pods = format!("service-for-pods={for_pods}");
         // Every test cluster has this image with curl.
         let curl = "curl=ebb.test/debian:1".to_owned();

@@ -123,7 +123,7 @@ impl<'a> DocumentSet<'a> {
         }
         self.within.aws.assert_used();
         let environment = self.environment().await;
-        let queue = format!("SQS_URL={}/", self.within.aws.url());
+        let queue = format!("SQS_URL={}/", self.within.aws.receiver.url());
         let password = format!("DBPASSWORD={}", self.within.canary);
         for line in ["DBHOST=", "DBPORT=3306", "S3_BUCKET_NAME=", &queue, &password] {
             assert!(environment.lines().any(|found| found.starts_with(line)), "{line} is not in:\n{environment}");

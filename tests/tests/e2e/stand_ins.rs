@@ -59,7 +59,7 @@ async fn serve(State(images): State<PathBuf>, uri: Uri) -> Response {
 
 /// The operations of SQS and S3 that the scripts use.
 pub(crate) struct AwsServer {
-    receiver: TestReceiver,
+    pub(crate) receiver: TestReceiver,
     /// Queues by their URL, and objects of the bucket `states` by their path.
     things: Arc<Mutex<BTreeMap<String, Value>>>,
 }
@@ -96,14 +96,10 @@ impl AwsServer {
         Self { receiver, things }
     }
 
-    pub(crate) fn url(&self) -> &str {
-        self.receiver.url()
-    }
-
     /// Returns the files of the folder `.aws`.
     pub(crate) fn settings(&self) -> Value {
         json!({
-            "config": format!("[default]\nregion = us-west-2\nendpoint_url = {}\n", self.url()),
+            "config": format!("[default]\nregion = us-west-2\nendpoint_url = {}\n", self.receiver.url()),
             "credentials": "[default]\naws_access_key_id = a\naws_secret_access_key = b\n",
         })
     }
