@@ -23,7 +23,7 @@ use serde_json::json;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 
-use crate::record::{PolicyRights, Recorder};
+use crate::record::Recorder;
 
 /// The names of the resources of the functions.
 pub(crate) const FUNCTIONS: [&str; 4] = ["Receive", "Complete", "Sweep", "Api"];
@@ -45,7 +45,7 @@ pub(crate) struct DeployedFunctions {
     pub(crate) urls: BTreeMap<&'static str, String>,
     /// The table, without a recorder.
     pub(crate) table: Store,
-    recorders: BTreeMap<&'static str, Recorder>,
+    pub(crate) recorders: BTreeMap<&'static str, Recorder>,
 }
 
 struct RecordedQueue(Recorder, Arc<LocalQueue>);
@@ -131,10 +131,6 @@ impl DeployedFunctions {
         (settings.response_timeout, settings.dispatch_budget) = (Duration::ZERO, Duration::ZERO);
         tokio::spawn(sweep(server.env, removal.env, store, telemetry, messages));
         Self { urls, table, recorders }
-    }
-
-    pub(crate) fn needed(&self) -> BTreeMap<&'static str, PolicyRights> {
-        self.recorders.iter().map(|(name, recorder)| (*name, recorder.rights())).collect()
     }
 }
 
