@@ -23,16 +23,12 @@ const AUTHORITY: &str = include_str!("documents/authority.pem");
 const CLIENT: &str = "{oauth: {tokenUrl: /token, clientId: a b, secret: TOKEN, scope: branches}}";
 
 impl Harness {
-    async fn connection(&self, origin: &str, auth: &str, plugins: &str) {
-        let rest = format!("origin: {origin}\nauth: {auth}\nplugins: [{plugins}]\n");
-        self.put("Connection", "api", &rest).await.is(200);
-    }
-
     /// Starts a stack with a connection to the receiver.
     async fn connected(auth: &str) -> Self {
         let harness = Self::new().await;
         harness.write_secrets(&json!({"TOKEN": GIVEN}));
-        harness.connection(harness.receiver.url(), auth, "branch").await;
+        let rest = format!("origin: RECEIVER\nauth: {auth}\nplugins: [branch]\n");
+        harness.put("Connection", "api", &rest).await.is(200);
         harness.publish("branch@0.9.0", include_str!("documents/branch.yaml")).await;
         harness.receiver.always("POST /branches/a", json!({"id": "br-1"}));
         harness
@@ -110,23 +106,13 @@ async fn serve_mutual_tls() -> String {
 /// Both need the other's certificate. Nothing shows or stores that of the client, or its key.
 pub(crate) async fn a_server_requires_a_client_certificate() {
     let (harness, origin) = (Harness::connected(BEARER).await, serve_mutual_tls().await);
-    let pem = include_str!("documents/client.pem");
+    let (pem, ca) = (include_str!("documents/client.pem"), json!(AUTHORITY).to_string());
     harness.write_secrets(&json!({"TOKEN": GIVEN, "PEM": pem}));
-    let (mutual, ca) = ("{mtls: {secret: PEM}}", format!("\nca: {}", json!(AUTHORITY)));
-    let names = ["without-client", "without-ca", "both"];
-    for (name, auth) in names.into_iter().zip([format!("{BEARER}{ca}"), mutual.to_owned(), format!("{mutual}{ca}")]) {
-        harness.connection(&origin, &auth, "branch").await;
-        harness.create(name, "branch").await;
-        let phase = if name == "both" { TargetPhase::Ready } else { TargetPhase::Failed };
-        harness.phase(name, phase).await;
-    }
-    for (name, problem) in names.into_iter().zip(["CertificateRequired", "UnknownIssuer"]) {
-        let why = harness.why(name).await.cause.unwrap().reason.message;
-        assert!(why.contains(problem), "{why}");
-    }
+    let (table, test) = ("security/credentials.yaml", "a_server_requires_a_client_certificate");
+    request_table::play(&harness, table, test, &[("TLS_SERVER", &origin), ("PRIVATE_CA", &ca)]).await;
     let lines: Vec<&str> = pem.lines().filter(|line| line.len() == 64 && !AUTHORITY.contains(line)).collect();
     let leaks = |bytes: &[u8]| contains_canary(bytes) || lines.iter().any(|line| contains(bytes, line.as_bytes()));
-    for name in names {
+    for name in ["without-client", "without-ca", "both"] {
         assert_has_none(&harness, name, "br-1", leaks).await;
     }
 }
