@@ -100,11 +100,6 @@ pub(crate) fn condition<'a>(pod: &'a Pod, kind: &str, status: &str) -> Option<&'
     pod.status.as_ref()?.conditions.as_deref()?.iter().find(|it| it.type_ == kind && it.status == status)
 }
 
-#[cfg(test)]
-pub(crate) fn container_status(name: &str, state: Value) -> Value {
-    serde_json::json!({"name": name, "image": "", "imageID": "", "ready": false, "restartCount": 0, "state": state})
-}
-
 /// Returns true if a message of Go's runtime reports a cancelled start.
 pub(crate) fn interrupted(message: &str) -> bool {
     ["context canceled", "context deadline exceeded"].iter().any(|said| message.contains(said))

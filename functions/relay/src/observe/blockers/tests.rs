@@ -5,14 +5,12 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::observe::pod::container_status;
 use crate::test_api::rows;
 use BlockerKind::Transient;
 
 /// 2026-01-01T00:10:00Z.
 const NOW: u64 = 1_767_226_200_000;
 const MINUTE: u64 = 60_000;
-const RECENT: &str = "2026-01-01T00:09:00Z";
 
 fn pod(status: Value) -> Pod {
     let containers =
@@ -25,12 +23,13 @@ fn pod(status: Value) -> Pod {
     .unwrap()
 }
 
-/// Returns a warning that was first reported at 00:05:00, about the object `uid`.
-fn warning(uid: &str, reason: &str, message: &str, last: &str) -> Warning {
-    let event = json!({
-        "metadata": {}, "involvedObject": {"uid": uid}, "type": "Warning", "reason": reason, "message": message,
-        "firstTimestamp": "2026-01-01T00:05:00Z", "lastTimestamp": last,
+/// Returns a warning with fields of an event that was first reported at 00:05:00 and last at 00:09:00, about the object `u`.
+fn warning(fields: Value) -> Warning {
+    let mut event = json!({
+        "metadata": {}, "involvedObject": {"uid": "u"}, "type": "Warning",
+        "firstTimestamp": "2026-01-01T00:05:00Z", "lastTimestamp": "2026-01-01T00:09:00Z",
     });
+    event.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
     serde_json::from_value::<Event>(event).unwrap().into()
 }
 
@@ -38,48 +37,11 @@ fn warning(uid: &str, reason: &str, message: &str, last: &str) -> Warning {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 struct PodCase {
-    #[serde(default)]
     status: Value,
     init_policy: Option<String>,
-    init: Option<Value>,
-    main: Option<Value>,
-    last: Option<Value>,
     #[serde(default)]
-    warnings: Vec<PodWarning>,
+    warnings: Vec<Value>,
     is: Option<String>,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct PodWarning {
-    uid: Option<String>,
-    reason: String,
-    message: String,
-    last: Option<String>,
-}
-
-impl PodCase {
-    fn status(&self) -> Value {
-        let mut status = self.status.clone();
-        if let Some(state) = &self.init {
-            status["initContainerStatuses"] = json!([container_status("init", state.clone())]);
-        }
-        if let Some(state) = &self.main {
-            let mut main = container_status("main", state.clone());
-            if let Some(last) = &self.last {
-                (main["lastState"], main["restartCount"]) = (last.clone(), 2.into());
-            }
-            status["containerStatuses"] = json!([main]);
-        }
-        status
-    }
-
-    fn warnings(&self) -> Vec<Warning> {
-        let made = |PodWarning { uid, reason, message, last }: &PodWarning| {
-            warning(uid.as_deref().unwrap_or("u"), reason, message, last.as_deref().unwrap_or(RECENT))
-        };
-        self.warnings.iter().map(made).collect()
-    }
 }
 
 /// Returns the code, the kind, the first report, how it ends, and the message.
@@ -96,10 +58,11 @@ fn shown(blocker: &StartBlocker) -> String {
 #[test]
 fn reasons_of_pods() {
     let cases: Vec<PodCase> = serde_saphyr::from_str(include_str!("../../../tests/pod_reasons.yaml")).unwrap();
-    for case in &cases {
-        let mut pod = pod(case.status());
-        pod.spec.as_mut().unwrap().init_containers.as_mut().unwrap()[0].restart_policy.clone_from(&case.init_policy);
-        assert_eq!(of_pod(&pod, &case.warnings(), NOW, "eu").as_ref().map(shown), case.is, "{case:?}");
+    for PodCase { status, init_policy, warnings, is } in cases {
+        let mut pod = pod(status);
+        pod.spec.as_mut().unwrap().init_containers.as_mut().unwrap()[0].restart_policy = init_policy;
+        let warnings: Vec<_> = warnings.into_iter().map(warning).collect();
+        assert_eq!(of_pod(&pod, &warnings, NOW, "eu").as_ref().map(shown), is, "{pod:?} {warnings:?}");
     }
 }
 
@@ -107,10 +70,8 @@ fn reasons_of_pods() {
 fn a_container_is_stable_some_seconds_after_a_crash() {
     let rows = rows::<(u32, Value, Value, bool)>("a_container_is_stable_some_seconds_after_a_crash");
     for (restarts, state, last, expected) in rows {
-        let main = container_status("main", state);
+        let main = json!({"name": "main", "restartCount": restarts, "state": state, "lastState": last});
         let mut status = json!({"startTime": "2026-01-01T00:00:00Z", "containerStatuses": [main]});
-        status["containerStatuses"][0]["restartCount"] = restarts.into();
-        status["containerStatuses"][0]["lastState"] = last;
         let found = recent_crash(&pod(status.clone()), NOW);
         assert_eq!(found.is_some(), expected, "{status}");
         assert!(found.is_none_or(|it| it.message.contains("exit code 3") && it.since_ms == NOW - MINUTE));
@@ -124,14 +85,16 @@ fn a_container_is_stable_some_seconds_after_a_crash() {
 fn reasons_of_controllers_without_pods() {
     let rows = rows::<(String, ReasonCode, WaitResolution)>("reasons_of_controllers_without_pods");
     for (message, code, resolves) in rows {
+        let first = json!({"reason": "FailedCreate", "message": message, "lastTimestamp": "2026-01-01T00:08:00Z"});
         let combined = format!("(combined from similar events): {message}");
-        let mut first = warning("u", "FailedCreate", &message, "2026-01-01T00:08:00Z");
-        first.first_ms = NOW - 7 * MINUTE;
+        let newer = json!({"reason": "Other", "message": "newer", "lastTimestamp": "2026-01-01T00:09:30Z"});
+        let mut foreign = newer.clone();
+        (foreign["involvedObject"]["uid"], foreign["reason"]) = ("other".into(), "FailedCreate".into());
         let warnings = [
-            warning("u", "FailedCreate", &combined, "2026-01-01T00:09:00Z"),
-            first,
-            warning("u", "Other", "newer", "2026-01-01T00:09:30Z"),
-            warning("other", "FailedCreate", "newer", "2026-01-01T00:09:30Z"),
+            warning(json!({"reason": "FailedCreate", "message": combined})),
+            Warning { first_ms: NOW - 7 * MINUTE, ..warning(first) },
+            warning(newer),
+            warning(foreign),
         ];
         let found = of_controller("u", 1, 0, &warnings);
         let since_ms = NOW - 7 * MINUTE;
@@ -144,8 +107,8 @@ fn reasons_of_controllers_without_pods() {
     }
     // An earlier refusal had another cause.
     let refused = |message: &str, first_ms: u64| {
-        let refused = warning("u", "FailedCreate", message, "2026-01-01T00:09:00Z");
-        Warning { first_ms, last_ms: first_ms, ..refused }
+        let refused = json!({"reason": "FailedCreate", "message": message});
+        Warning { first_ms, last_ms: first_ms, ..warning(refused) }
     };
     let warnings = [refused("exceeded quota", NOW - 3 * MINUTE), refused("denied the request", NOW - 5 * MINUTE)];
     assert_eq!(of_controller("u", 1, 0, &warnings).unwrap().since_ms, NOW - 3 * MINUTE);
