@@ -87,7 +87,6 @@ pub(crate) fn text(tasks: usize, (running, queued): (usize, usize)) -> prometheu
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
-    use std::sync::Arc;
     use std::time::Duration;
 
     use axum::body::{Body, to_bytes};
@@ -108,7 +107,7 @@ mod tests {
 
     #[tokio::test]
     async fn every_metric_is_exposed_documented_and_shown() {
-        let relay = Arc::<TestApi>::default().relay().await;
+        let relay = TestApi::silent().relay().await;
         // A request of an unknown verb needs no response of the API server.
         http::execute_batch(&relay, r#"{"v": 1, "cluster": "u", "requests": [{"explode": {}}]}"#, Duration::ZERO).await;
         let failed = TaskEnd::of(&Callback::failed(ReasonCode::ImagePull, "no such image"));

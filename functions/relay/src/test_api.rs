@@ -1,4 +1,4 @@
-//! Rows of tables and API servers for unit tests. One server lists records and answers no request for a single one, the other has Secrets.
+//! Rows of tables and an API server for unit tests.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering::SeqCst};
@@ -22,49 +22,60 @@ pub(crate) fn rows<T: DeserializeOwned>(test: &str) -> Vec<T> {
     rows.into_iter().map(|row| serde_json::from_value(row).unwrap()).collect()
 }
 
+/// An API server. Each write changes the version of an object.
 #[derive(Default)]
 pub(crate) struct TestApi {
-    /// The Secrets in the namespace of the relay.
-    pub(crate) secrets: Mutex<Vec<Value>>,
-    /// The number of requests for single objects, which get no response.
+    /// Objects by the last part of their paths. `secrets` is the list of Secrets, which writes do not change.
+    pub(crate) objects: Mutex<BTreeMap<String, Value>>,
+    version: AtomicU32,
+    /// A request for another object gets no response. Otherwise, the response is 404.
+    is_silent: bool,
+    /// The number of requests that get no response.
     pub(crate) unanswered: AtomicUsize,
 }
 
 impl TestApi {
+    /// Returns a silent server that has only what a relay reads at its start.
+    pub(crate) fn silent() -> Arc<Self> {
+        let objects = Mutex::new(rows::<(String, Value)>("start_of_a_relay").into_iter().collect());
+        Arc::new(Self { objects, is_silent: true, ..Self::default() })
+    }
+
     pub(crate) async fn relay(self: &Arc<Self>) -> Relay {
+        let settings = RelaySettings::new("relay", "units", "http://127.0.0.1:1");
+        Relay::open(self.client(), settings, ClusterPolicy::default()).await.unwrap()
+    }
+
+    pub(crate) fn client(self: &Arc<Self>) -> Client {
         let server = Arc::clone(self);
         let service = tower::service_fn(move |request: Request<Body>| {
-            let (server, path) = (Arc::clone(&server), request.uri().path().to_owned());
-            async move {
-                Ok::<_, kube::Error>(Response::new(Body::from(server.respond(&path).await.to_string().into_bytes())))
-            }
+            let server = Arc::clone(&server);
+            async move { server.respond(request).await }
         });
-        open_relay(Client::new(service, "relay")).await
+        Client::new(service, "relay")
     }
 
-    async fn respond(&self, path: &str) -> Value {
-        match path {
-            "/api/v1/namespaces/kube-system" => {
-                json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "kube-system", "uid": "u"}})
-            }
-            "/api/v1/namespaces/relay/secrets" => {
-                let items = self.secrets.lock().unwrap().clone();
-                json!({"apiVersion": "v1", "kind": "SecretList", "metadata": {}, "items": items})
-            }
-            "/api/v1/namespaces/relay/secrets/ebb-kept-since" => {
-                json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "ebb-kept-since"}})
-            }
-            _ => {
-                self.unanswered.fetch_add(1, SeqCst);
-                std::future::pending().await
-            }
+    async fn respond(&self, request: Request<Body>) -> Result<Response<Body>, kube::Error> {
+        let (parts, body) = request.into_parts();
+        let body = body.collect_bytes().await?;
+        let mut name = parts.uri.path().rsplit('/').next().unwrap_or_default().to_owned();
+        if self.is_silent && !self.objects.lock().unwrap().contains_key(&name) {
+            self.unanswered.fetch_add(1, SeqCst);
+            return std::future::pending().await;
         }
+        let mut objects = self.objects.lock().unwrap();
+        if matches!(parts.method, Method::POST | Method::PUT) {
+            let mut object: Value = serde_json::from_slice(&body).unwrap();
+            object["metadata"]["resourceVersion"] = self.version.fetch_add(1, SeqCst).to_string().into();
+            name = object["metadata"]["name"].as_str().unwrap().to_owned();
+            objects.insert(name.clone(), object);
+        }
+        let found = if parts.method == Method::DELETE { objects.remove(&name) } else { objects.get(&name).cloned() };
+        let missing = || json!(Status::failure("", "NotFound").with_code(404));
+        let status = if found.is_some() { 200 } else { 404 };
+        let text = found.unwrap_or_else(missing).to_string();
+        Ok(Response::builder().status(status).body(Body::from(text.into_bytes())).unwrap())
     }
-}
-
-pub(crate) async fn open_relay(client: Client) -> Relay {
-    let settings = RelaySettings::new("relay", "units", "http://127.0.0.1:1");
-    Relay::open(client, settings, ClusterPolicy::default()).await.unwrap()
 }
 
 pub(crate) async fn until(condition: &str, is_true: impl Fn() -> bool) {
@@ -74,33 +85,4 @@ pub(crate) async fn until(condition: &str, is_true: impl Fn() -> bool) {
         }
     };
     tokio::time::timeout(Duration::from_secs(10), waiting).await.expect(condition);
-}
-
-/// Secrets by their names. `secrets` is the list that a server returns.
-pub(crate) type StoredSecrets = Arc<Mutex<BTreeMap<String, Value>>>;
-
-/// Returns a client of a namespace. Each write changes the version of a Secret.
-pub(crate) fn secrets_client(stored: &StoredSecrets) -> Client {
-    let (stored, version) = (Arc::clone(stored), Arc::new(AtomicU32::new(0)));
-    let service = tower::service_fn(move |request: Request<Body>| {
-        let (stored, version) = (Arc::clone(&stored), Arc::clone(&version));
-        async move {
-            let (parts, body) = request.into_parts();
-            let body = body.collect_bytes().await?;
-            let mut stored = stored.lock().unwrap();
-            let mut name = parts.uri.path().rsplit('/').next().unwrap_or_default().to_owned();
-            if matches!(parts.method, Method::POST | Method::PUT) {
-                let mut secret: Value = serde_json::from_slice(&body).unwrap();
-                secret["metadata"]["resourceVersion"] = version.fetch_add(1, SeqCst).to_string().into();
-                name = secret["metadata"]["name"].as_str().unwrap().to_owned();
-                stored.insert(name.clone(), secret);
-            }
-            let found = if parts.method == Method::DELETE { stored.remove(&name) } else { stored.get(&name).cloned() };
-            let missing = || json!(Status::failure("", "NotFound").with_code(404));
-            let status = if found.is_some() { 200 } else { 404 };
-            let text = found.unwrap_or_else(missing).to_string();
-            Ok::<_, kube::Error>(Response::builder().status(status).body(Body::from(text.into_bytes())).unwrap())
-        }
-    });
-    Client::new(service, "relay")
 }

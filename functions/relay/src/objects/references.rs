@@ -91,8 +91,6 @@ pub(crate) fn foreign(object_ref: &ObjectRef, owner: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use serde_json::json;
 
     use super::*;
@@ -100,10 +98,11 @@ mod tests {
 
     #[tokio::test]
     async fn objects_of_other_instances_are_foreign() {
-        let server = Arc::<TestApi>::default();
+        let server = TestApi::silent();
         let relay = server.relay().await;
         // The server lists this record as that of another instance, whatever is selected.
-        *server.secrets.lock().unwrap() = vec![json!({"metadata": {"name": "r", "labels": {TARGET: "sandbox.b"}}})];
+        let records = json!([{"metadata": {"name": "r", "labels": {TARGET: "sandbox.b"}}}]);
+        server.objects.lock().unwrap().get_mut("secrets").unwrap()["items"] = records;
         let rows = rows::<(String, Value, String, Option<String>)>("objects_of_other_instances_are_foreign");
         for (name, labels, manager, expected) in rows {
             let object = json!({"metadata": {"labels": labels, "managedFields": [{"manager": manager}]}});

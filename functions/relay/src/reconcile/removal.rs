@@ -256,7 +256,7 @@ mod tests {
     /// Another relay has started a task and was killed.
     #[tokio::test]
     async fn a_task_without_a_loop_is_continued() {
-        let server = Arc::<TestApi>::default();
+        let server = TestApi::silent();
         let relay = server.relay().await;
         let record = |attempt: u32, phase: TaskPhase| {
             let record = TaskRecord::new(TaskId { unit: "unit".to_owned(), attempt }, phase, Some(TaskSpec::example()));
@@ -264,7 +264,8 @@ mod tests {
             json!({"apiVersion": "v1", "kind": "Secret", "metadata": {}, "data": {"record": data}})
         };
         let tombstone = TaskPhase::Tombstone { since_ms: now_ms() };
-        *server.secrets.lock().unwrap() = vec![record(1, tombstone), record(2, TaskPhase::Running)];
+        let records = json!([record(1, tombstone), record(2, TaskPhase::Running)]);
+        server.objects.lock().unwrap().get_mut("secrets").unwrap()["items"] = records;
         for _ in 0..2 {
             relay.inner.review_records().await.unwrap();
             assert_eq!(relay.inner.registry.count(), 1);

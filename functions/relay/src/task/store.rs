@@ -409,13 +409,14 @@ fn secret(name: &str, labels: BTreeMap<String, String>, data: &[(&str, &[u8])]) 
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
     use std::time::Duration;
 
     use ebb_protocol::{CallbackStatus, RelayResponse};
     use serde_json::Value;
 
     use super::*;
-    use crate::test_api::{StoredSecrets, open_relay, rows, secrets_client};
+    use crate::test_api::{TestApi, rows};
 
     fn name() -> TaskId {
         TaskId { unit: "unit".to_owned(), attempt: 1 }
@@ -444,7 +445,7 @@ mod tests {
     /// unconfirmed.
     #[tokio::test]
     async fn only_the_relay_that_wrote_a_version_confirms_it() {
-        let client = secrets_client(&StoredSecrets::default());
+        let client = Arc::<TestApi>::default().client();
         let (first, second) = (RecordStore::new(&client, "relay"), RecordStore::new(&client, "relay"));
         let mut record =
             first.create(TaskRecord::new(name(), TaskPhase::Starting, Some(TaskSpec::example()))).await.unwrap();
@@ -466,8 +467,8 @@ mod tests {
     /// A Secret with a part of a large result is deleted by hand.
     #[tokio::test]
     async fn a_result_without_one_of_its_parts_is_lost() {
-        let stored = StoredSecrets::default();
-        let store = RecordStore::new(&secrets_client(&stored), "relay");
+        let server = Arc::<TestApi>::default();
+        let store = RecordStore::new(&server.client(), "relay");
         let mut held =
             store.create(TaskRecord::new(name(), TaskPhase::Ended, Some(TaskSpec::example()))).await.unwrap();
         let mut result = Callback::new(CallbackStatus::Succeeded);
@@ -478,7 +479,7 @@ mod tests {
         assert_eq!(read().await.result().unwrap().status, CallbackStatus::Succeeded);
         let mut before = store.head(&name()).await.unwrap().unwrap();
         let part = names::continuation_name(&name(), 1);
-        stored.lock().unwrap().remove(&part).expect("the result has two parts");
+        server.objects.lock().unwrap().remove(&part).expect("the result has two parts");
         let mut lost = read().await;
         let reason = lost.result().unwrap().reason.unwrap();
         assert!(reason.code == ReasonCode::Lost && reason.message.contains(&part), "{reason:?}");
@@ -492,9 +493,9 @@ mod tests {
     /// contain the record.
     #[tokio::test]
     async fn a_record_that_cannot_be_read_blocks_its_unit() {
-        let stored = StoredSecrets::default();
-        stored.lock().unwrap().extend(rows::<(String, Value)>("a_record_that_cannot_be_read_blocks_its_unit"));
-        let relay = open_relay(secrets_client(&stored)).await;
+        let server = Arc::<TestApi>::default();
+        server.objects.lock().unwrap().extend(rows::<(String, Value)>("a_record_that_cannot_be_read_blocks_its_unit"));
+        let relay = server.relay().await;
         let batch = rows("start_of_a_blocked_unit").remove(0);
         let responses = relay.batch(batch, Duration::ZERO).await.unwrap().responses;
         let [RelayResponse::Unavailable(why)] = &*responses else { panic!("{responses:?}") };

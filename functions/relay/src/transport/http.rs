@@ -210,7 +210,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_report_without_a_token_is_counted() {
-        let router = reports(Arc::<TestApi>::default().relay().await);
+        let router = reports(TestApi::silent().relay().await);
         let count = || METRICS.reports.with_label_values(&["unauthorized"]).get();
         let before = count();
         let request = Request::post("/v1/reports/unit-1/1").body(Body::empty()).unwrap();
@@ -220,7 +220,7 @@ mod tests {
 
     #[tokio::test]
     async fn reports_leave_requests_to_tasks() {
-        let server = Arc::<TestApi>::default();
+        let server = TestApi::silent();
         let (router, mut sent) = (reports(server.relay().await), JoinSet::new());
         for unit in 0..4 * LOOKUPS {
             let request = Request::post(format!("/v1/reports/unit-{unit}/1")).header("authorization", "Bearer t");

@@ -201,7 +201,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::test_api::{StoredSecrets, rows, secrets_client};
+    use crate::test_api::{TestApi, rows};
 
     /// A control plane that accepts one token, and records each request with the Secret at that time.
     #[derive(Default)]
@@ -211,11 +211,11 @@ mod tests {
     }
 
     /// Serves a control plane. Returns the bootstrap at it, with a file that does not exist yet.
-    async fn bootstrap(control_plane: &Arc<ControlPlane>, stored: &StoredSecrets) -> RelayBootstrap {
-        let (control_plane, stored) = (Arc::clone(control_plane), Arc::clone(stored));
+    async fn bootstrap(control_plane: &Arc<ControlPlane>, server: &Arc<TestApi>) -> RelayBootstrap {
+        let (control_plane, server) = (Arc::clone(control_plane), Arc::clone(server));
         let register = move |headers: HeaderMap, body: axum::body::Bytes| async move {
             let request: Value = serde_json::from_slice(&body).unwrap();
-            control_plane.seen.lock().unwrap().push((request, stored.lock().unwrap().get(NAME).cloned()));
+            control_plane.seen.lock().unwrap().push((request, server.objects.lock().unwrap().get(NAME).cloned()));
             let expected = format!("Bearer {}", control_plane.valid.lock().unwrap());
             match headers["authorization"] == *expected {
                 true => (StatusCode::OK, json!({"v": 1, "cluster": "eu"}).to_string()),
@@ -230,17 +230,17 @@ mod tests {
         RelayBootstrap { url, cluster: "eu".to_owned(), namespace: "relay".to_owned(), token_file }
     }
 
-    fn registrar<'a>(bootstrap: &'a RelayBootstrap, stored: &StoredSecrets) -> Registrar<'a> {
-        let secrets = Api::namespaced(secrets_client(stored), "relay");
+    fn registrar<'a>(bootstrap: &'a RelayBootstrap, server: &Arc<TestApi>) -> Registrar<'a> {
+        let secrets = Api::namespaced(server.client(), "relay");
         Registrar { secrets, http: http_client().unwrap(), uid: "u", bootstrap }
     }
 
     /// Each error has the command that gives the relay another token, which repairs the Secret.
     #[tokio::test]
     async fn another_token_repairs_a_damaged_identity() {
-        let (stored, control_plane) = (StoredSecrets::default(), Arc::new(ControlPlane::default()));
-        let bootstrap = bootstrap(&control_plane, &stored).await;
-        let registrar = registrar(&bootstrap, &stored);
+        let (server, control_plane) = (Arc::<TestApi>::default(), Arc::new(ControlPlane::default()));
+        let bootstrap = bootstrap(&control_plane, &server).await;
+        let registrar = registrar(&bootstrap, &server);
         let keys = async || registrar.keys().await.map(|secret| secret.reveal().to_string());
         let count = || control_plane.seen.lock().unwrap().len();
         let [used, other] = [1, 2].map(|number| issue_token([number; 4]));
@@ -251,7 +251,7 @@ mod tests {
             data.extend(secret.map(|secret| ("secret", ByteString(secret.into_bytes()))));
             let metadata = json!({"name": NAME, "resourceVersion": "1"});
             let damaged = json!({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": data});
-            stored.lock().unwrap().insert(NAME.to_owned(), damaged);
+            server.objects.lock().unwrap().insert(NAME.to_owned(), damaged);
             std::fs::write(&bootstrap.token_file, &**used).unwrap();
             for _ in 0..2 {
                 let error = keys().await.unwrap_err();
@@ -275,9 +275,9 @@ mod tests {
 
     #[tokio::test]
     async fn a_relay_stores_its_secret_before_it_registers_it() {
-        let (stored, control_plane) = (StoredSecrets::default(), Arc::new(ControlPlane::default()));
-        let bootstrap = bootstrap(&control_plane, &stored).await;
-        let (registrar, token_file) = (registrar(&bootstrap, &stored), &bootstrap.token_file);
+        let (server, control_plane) = (Arc::<TestApi>::default(), Arc::new(ControlPlane::default()));
+        let bootstrap = bootstrap(&control_plane, &server).await;
+        let (registrar, token_file) = (registrar(&bootstrap, &server), &bootstrap.token_file);
         let keys = async || registrar.keys().await.map(|secret| secret.reveal().to_string());
         let count = || control_plane.seen.lock().unwrap().len();
         assert!(keys().await.unwrap_err().contains("has no bootstrap token"));
@@ -306,7 +306,7 @@ mod tests {
         let rotated = keys().await.unwrap();
         assert_ne!(rotated, registered);
         assert_eq!((keys().await.as_deref(), count()), (Ok(&*rotated), 4));
-        let secret = stored.lock().unwrap()[NAME].clone();
+        let secret = server.objects.lock().unwrap()[NAME].clone();
         let kept: Vec<&String> = secret["data"].as_object().unwrap().keys().collect();
         assert_eq!(kept, ["secret", "token"]);
         assert!(!secret.to_string().contains(&**second), "the token is stored");

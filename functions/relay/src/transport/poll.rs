@@ -184,7 +184,7 @@ mod tests {
 
         let keys = WebhookSecret::from_bytes(&[7; 32]).unwrap().into();
         let endpoint = ControlPlaneEndpoint { url, cluster: "eu".to_owned(), keys };
-        let client = Arc::new(PollClient::new(Arc::<TestApi>::default().relay().await, endpoint).unwrap());
+        let client = Arc::new(PollClient::new(TestApi::silent().relay().await, endpoint).unwrap());
         let batches = 3 * SENDERS;
         for number in 0..batches {
             // The reply to a batch that cannot be decrypted is a status.
