@@ -13,10 +13,8 @@ use crate::fixture::until;
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum ServerReply {
     Status(u16),
-    /// The report arrives, and the connection ends without a response.
-    Lost,
-    /// The connection ends after this time without a response.
-    Slow(Duration),
+    /// The report arrives, and the connection ends after this time without a response.
+    Lost(Duration),
 }
 
 #[derive(Clone, Debug)]
@@ -87,23 +85,19 @@ fn serve(
     reports: &Mutex<Vec<ReceivedReport>>,
     replies: &Mutex<VecDeque<ServerReply>>,
     heartbeat_reply: ServerReply,
-) {
+) -> Option<()> {
     let mut reader = BufReader::new(stream);
     loop {
         let mut head = String::new();
         while !head.ends_with("\r\n\r\n") {
-            if reader.read_line(&mut head).unwrap_or(0) == 0 {
-                return;
-            }
+            reader.read_line(&mut head).ok().filter(|bytes| *bytes > 0)?;
         }
         let length = head.lines().find_map(|line| {
             let (name, value) = line.split_once(": ")?;
             name.eq_ignore_ascii_case("content-length").then(|| value.parse().expect("a number"))
         });
         let mut body = vec![0; length.expect("a length")];
-        if reader.read_exact(&mut body).is_err() {
-            return;
-        }
+        reader.read_exact(&mut body).ok()?;
         let received = ReceivedReport { head, body };
         let is_end = matches!(received.report().state, ReportState::Ended(_));
         reports.lock().expect("no panic").push(received);
@@ -113,15 +107,15 @@ fn serve(
         } else {
             Some(heartbeat_reply)
         };
-        match reply {
-            Some(ServerReply::Status(status)) => {
+        match reply? {
+            ServerReply::Status(status) => {
                 let text = format!("HTTP/1.1 {status} Status\r\ncontent-length: 0\r\n\r\n");
-                if reader.get_mut().write_all(text.as_bytes()).is_err() {
-                    return;
-                }
+                reader.get_mut().write_all(text.as_bytes()).ok()?;
             }
-            Some(ServerReply::Lost) | None => return,
-            Some(ServerReply::Slow(time)) => return std::thread::sleep(time),
+            ServerReply::Lost(time) => {
+                std::thread::sleep(time);
+                return None;
+            }
         }
     }
 }

@@ -67,11 +67,11 @@ fn progress_does_not_wait_for_a_heartbeat() {
 
 #[test]
 fn the_end_is_reported_until_it_is_acknowledged() {
-    use ServerReply::{Lost, Slow, Status};
-    let slow = Slow(Duration::from_millis(300));
+    use ServerReply::{Lost, Status};
+    let (lost, slow) = (Lost(Duration::ZERO), Lost(Duration::from_millis(300)));
     for (replies, attempts, is_reported) in [
         (vec![Status(200)], 1, true),
-        (vec![Lost, Status(500), Status(429), Status(302), slow, Lost, Status(202)], 7, true),
+        (vec![lost, Status(500), Status(429), Status(302), slow, lost, Status(202)], 7, true),
         (vec![Status(503), Status(410)], 2, false),
     ] {
         let fixture = EntrypointFixture::new();
@@ -124,7 +124,7 @@ fn a_signal_ends_the_repetition_of_reports_after_the_grace_period() {
 #[test]
 fn a_slow_relay_does_not_delay_the_script() {
     let fixture = EntrypointFixture::new();
-    let slow = ServerReply::Slow(Duration::from_secs(3));
+    let slow = ServerReply::Lost(Duration::from_secs(3));
     let server = ReportSink::on("127.0.0.1:0".parse().unwrap(), [ServerReply::Status(200)], slow);
     let address = RelayAddress { heartbeat_ms: 10, ..relay(server.url()).unwrap() };
     // The script ends while a heartbeat waits for its response.
