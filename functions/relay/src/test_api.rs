@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use ebb_kube::podspec::ClusterPolicy;
 use http::{Method, Request, Response};
@@ -14,6 +13,12 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::{Relay, RelaySettings};
+
+#[path = "../../../tests/src/wait.rs"]
+#[allow(unreachable_pub, reason = "the library of the tests exports it")]
+mod wait;
+
+pub(crate) use wait::until;
 
 /// Returns the rows of a test in `tests/rows.yaml`.
 pub(crate) fn rows<T: DeserializeOwned>(test: &str) -> Vec<T> {
@@ -76,13 +81,4 @@ impl TestApi {
         let text = found.unwrap_or_else(missing).to_string();
         Ok(Response::builder().status(status).body(Body::from(text.into_bytes())).unwrap())
     }
-}
-
-pub(crate) async fn until(condition: &str, is_true: impl Fn() -> bool) {
-    let waiting = async {
-        while !is_true() {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
-    tokio::time::timeout(Duration::from_secs(10), waiting).await.expect(condition);
 }

@@ -226,7 +226,7 @@ mod tests {
             let request = Request::post(format!("/v1/reports/unit-{unit}/1")).header("authorization", "Bearer t");
             sent.spawn(router.clone().oneshot(request.body(Body::empty()).unwrap()));
         }
-        until("reports are looked up", || server.unanswered.load(SeqCst) >= LOOKUPS).await;
+        until("reports are looked up", async || (server.unanswered.load(SeqCst) >= LOOKUPS).then_some(())).await;
         tokio::time::sleep(Duration::from_millis(200)).await;
         assert_eq!(server.unanswered.load(SeqCst), LOOKUPS);
     }

@@ -191,11 +191,11 @@ mod tests {
             let (id, ciphertext) = (format!("0-{number}"), String::new());
             client.handle_batch(SealedBatch { id, age_ms: 0, expires_in_ms: 60_000, ciphertext }, Duration::ZERO);
         }
-        until("replies are sent", || received.load(SeqCst) >= SENDERS).await;
+        until("replies are sent", async || (received.load(SeqCst) >= SENDERS).then_some(())).await;
         sleep(Duration::from_millis(200)).await;
         assert_eq!(received.load(SeqCst), SENDERS);
         responses.add_permits(batches);
-        until("all replies are sent", || lock(&client.in_flight).is_empty()).await;
+        until("all replies are sent", async || lock(&client.in_flight).is_empty().then_some(())).await;
         assert_eq!(received.load(SeqCst), batches);
     }
 
