@@ -14,17 +14,12 @@ use ReasonCode::{Failed, ImagePull, Lost, NotStartable, Timeout, Unschedulable};
 const NOW: u64 = 1_000_000;
 
 /// Returns a record with a deadline half a second after [`NOW`].
-fn record(attempt: u32, phase: &str, keep: bool) -> TaskRecord {
-    let phase = match phase {
-        "terminating" => json!({"terminating": {"graceMs": 1_000, "sinceMs": 0, "hasResult": false}}),
-        "tombstone" => json!({"tombstone": {"sinceMs": 0}}),
-        other => json!(other),
-    };
+fn record(attempt: u32, phase: TaskPhase, keep: bool) -> TaskRecord {
     let objects = json!({"instance": "i", "until": {"ended": {"container": "main"}}, "keep": keep});
     let (received_ms, not_after_ms, deadline_ms) = (NOW - 500, NOW, NOW + 500);
     let objects = serde_json::from_value(objects).unwrap();
     let spec = TaskSpec { objects, received_ms, not_after_ms, deadline_ms, ..TaskSpec::example() };
-    TaskRecord::new(TaskId { unit: "unit".to_owned(), attempt }, serde_json::from_value(phase).unwrap(), Some(spec))
+    TaskRecord::new(TaskId { unit: "unit".to_owned(), attempt }, phase, Some(spec))
 }
 
 /// Returns the code of a failure, or `Succeeded`.
@@ -35,11 +30,11 @@ fn code_of(result: &Callback) -> String {
 #[test]
 fn an_attempt_starts_after_the_lower_ones_and_never_after_a_higher_one() {
     let name = TaskId { unit: "unit".to_owned(), attempt: 2 };
-    let rows = rows::<(Vec<(u32, String)>, Option<Vec<u32>>)>(
+    let rows = rows::<(Vec<(u32, TaskPhase)>, Option<Vec<u32>>)>(
         "an_attempt_starts_after_the_lower_ones_and_never_after_a_higher_one",
     );
     for (others, expected) in rows {
-        let records = others.iter().map(|(attempt, phase)| record(*attempt, phase, false)).collect();
+        let records = others.iter().map(|(attempt, phase)| record(*attempt, phase.clone(), false)).collect();
         let found = open_lower_attempts(&name, records);
         let found = found.map(|lower| lower.iter().map(|name| name.attempt).collect::<Vec<_>>());
         assert_eq!(found, expected, "{others:?}");
@@ -48,13 +43,14 @@ fn an_attempt_starts_after_the_lower_ones_and_never_after_a_higher_one() {
 
 #[test]
 fn a_request_renews_a_pending_callback() {
-    for (phase, keep, after, is_new) in rows::<(String, bool, String, bool)>("a_request_renews_a_pending_callback") {
-        let mut record = record(1, &phase, keep);
+    for (phase, keep, after, is_new) in rows::<(TaskPhase, bool, String, bool)>("a_request_renews_a_pending_callback") {
+        let before = phase.label();
+        let mut record = record(1, phase, keep);
         let mut callback = record.spec.as_ref().unwrap().callback.clone();
-        assert_eq!(record.clone().renew(&callback), after != phase, "{phase}");
+        assert_eq!(record.clone().renew(&callback), after != before, "{before}");
         callback.token = "new".to_owned();
-        assert_eq!((record.renew(&callback), record.phase.label()), (is_new, &*after), "{phase}");
-        assert_eq!(record.spec.unwrap().callback == callback, is_new, "{phase}");
+        assert_eq!((record.renew(&callback), record.phase.label()), (is_new, &*after), "{before}");
+        assert_eq!(record.spec.unwrap().callback == callback, is_new, "{before}");
     }
 }
 
@@ -87,7 +83,7 @@ fn a_slot_is_free_when_no_container_can_run() {
 
 #[test]
 fn a_task_waits_for_objects_until_its_deadline() {
-    let mut spec = record(1, "running", false).spec.unwrap();
+    let mut spec = record(1, TaskPhase::Running, false).spec.unwrap();
     let waits = [task_waits::wait("Deployment n/a", "m"), task_waits::wait("Deployment n/b", "other")];
     assert_eq!(objects(&spec, &[], NOW + 500), ObjectsStep::Collect);
     assert_eq!(objects(&spec, &waits, NOW), ObjectsStep::Wait(NOW + 500));
@@ -110,7 +106,7 @@ fn a_task_waits_for_objects_until_its_deadline() {
 
 #[test]
 fn a_task_that_tolerates_no_blocker_fails_before_its_deadline() {
-    let mut spec = record(1, "running", false).spec.unwrap();
+    let mut spec = record(1, TaskPhase::Running, false).spec.unwrap();
     let object_ref = ObjectRef { kind: "Deployment".to_owned(), ..ObjectRef::secret("n", "b") };
     spec.applied = vec![AppliedObject { object_ref, uid: "u".to_owned(), document: false }];
     let mut settings = RelaySettings::new("relay", "units", "");
@@ -175,7 +171,7 @@ type StepRow = (Option<Pod>, PodObservation, Option<Callback>, Option<ReasonCode
 
 #[test]
 fn steps_of_a_container() {
-    let spec = record(1, "running", false).spec.unwrap();
+    let spec = record(1, TaskPhase::Running, false).spec.unwrap();
     let settings = RelaySettings::new("relay", "units", "");
     for (pod, observation, reported, early, removing, is_late, expected) in rows::<StepRow>("steps_of_a_container") {
         let now = if is_late { NOW + 500 } else { NOW };
@@ -196,7 +192,7 @@ fn steps_of_a_container() {
 
 #[test]
 fn a_silent_entrypoint_is_lost_unless_it_has_reported() {
-    let spec = record(1, "running", false).spec.unwrap();
+    let spec = record(1, TaskPhase::Running, false).spec.unwrap();
     let running = serde_json::from_value(json!({"metadata": {}, "status": {"phase": "Running"}})).unwrap();
     let settings = RelaySettings::new("r", "n", "http://10.0.0.1");
     assert_eq!(settings.lost_after(), Duration::from_secs(180));
