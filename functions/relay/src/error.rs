@@ -153,14 +153,10 @@ mod tests {
     use super::*;
     use crate::test_api::rows;
 
-    #[derive(Debug, thiserror::Error)]
-    #[error("client error (Connect)")]
-    struct Layer(#[source] io::Error);
-
     #[test]
     fn an_outage_has_a_text_for_people() {
-        let refused = Layer(io::Error::from(io::ErrorKind::ConnectionRefused));
-        let error = ReconcileError::Api(kube::Error::Service(Box::new(refused)));
+        let refused = anyhow::Error::from(io::Error::from(io::ErrorKind::ConnectionRefused));
+        let error = ReconcileError::Api(kube::Error::Service(refused.context("client error (Connect)").into()));
         assert_eq!(error.to_string(), "the API server of the cluster does not respond: connection refused");
         assert!(error.is_outage() && ReconcileError::TimedOut.is_outage());
         let denied = kube::core::Status::failure("denied", "Forbidden").with_code(403);
