@@ -66,14 +66,13 @@ async fn relay_behind_proxy(fixture: &RelayFixture) -> (Relay, Arc<ApiProxy>) {
     let proxy = Arc::new(ApiProxy::default());
     let address = proxy.clone().start(server.strip_prefix("https://").unwrap().parse().unwrap()).await;
     *server = format!("https://{address}");
-    let policy = json!({"namespaces": {units: []}, "kinds": ["ConfigMap"]});
     let settings = RelaySettings {
         callback_hosts: ["127.0.0.1".to_owned()].into(),
         api_server_request_timeout: Duration::from_secs(2),
         step_timeout: Duration::from_secs(2),
         ..RelaySettings::new(&records, units, "http://127.0.0.1:1")
     };
-    let policy = serde_json::from_value(policy).unwrap();
+    let policy = serde_json::from_value(json!({"namespaces": {units: []}, "kinds": ["ConfigMap"]})).unwrap();
     (Relay::open(client_of(kubeconfig).await, settings, policy).await.unwrap(), proxy)
 }
 

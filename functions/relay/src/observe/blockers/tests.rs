@@ -13,11 +13,10 @@ const NOW: u64 = 1_767_226_200_000;
 const MINUTE: u64 = 60_000;
 
 fn pod(status: Value) -> Pod {
-    let containers =
-        |names: &[&str]| -> Vec<_> { names.iter().map(|it| json!({"name": it, "image": "i:1"})).collect() };
+    let containers = |name: &str| json!([{"name": name, "image": "i:1"}]);
     serde_json::from_value(json!({
         "metadata": {"name": "p", "namespace": "a", "uid": "u"},
-        "spec": {"nodeName": "n1", "initContainers": containers(&["init"]), "containers": containers(&["main"])},
+        "spec": {"nodeName": "n1", "initContainers": containers("init"), "containers": containers("main")},
         "status": status,
     }))
     .unwrap()
