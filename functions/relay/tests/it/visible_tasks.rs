@@ -4,14 +4,6 @@ use k8s_openapi::api::core::v1::Event;
 
 use crate::fixture::*;
 
-async fn events_about(fixture: &RelayFixture, job: &str) -> Vec<(String, String)> {
-    let own = fixture.api::<Event>().list(&ListParams::default()).await.unwrap().into_iter().filter(|event| {
-        event.involved_object.name.as_deref() == Some(job)
-            && event.reporting_component.as_deref() == Some("ebb.dev/relay")
-    });
-    own.map(|event| (event.reason.unwrap_or_default(), event.message.unwrap_or_default())).collect()
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn names_events_and_progress() {
     let fixture = RelayFixture::new("visible", &[]).await;
@@ -37,14 +29,17 @@ async fn names_events_and_progress() {
     assert_eq!(heartbeat.duration_ms, None, "{heartbeat:?}");
 
     assert_eq!(fixture.reason(&unit).await.0, ReasonCode::Exit);
+    let of_job = ListParams::default().fields("involvedObject.name=ebb-run-1-1");
     let events = until("the events", async || {
-        let events = events_about(&fixture, "ebb-run-1-1").await;
-        let is_known = |reason: &str| events.iter().any(|(known, _)| known == reason);
+        let mut events = fixture.api::<Event>().list(&of_job).await.unwrap().items;
+        events.retain(|event| event.reporting_component.as_deref() == Some("ebb.dev/relay"));
+        let is_known = |reason: &str| events.iter().any(|event| event.reason.as_deref() == Some(reason));
         ["Started", "Failed", "Removed"].into_iter().all(is_known).then_some(events)
     })
     .await;
-    let failed = events.iter().find(|(reason, _)| reason == "Failed").unwrap();
-    assert_eq!(failed.1, "sandbox/a db/create, attempt 1: exit: the script ended with 3");
+    let failed = events.iter().find(|event| event.reason.as_deref() == Some("Failed")).unwrap();
+    let expected = "sandbox/a db/create, attempt 1: exit: the script ended with 3";
+    assert_eq!(failed.message.as_deref(), Some(expected));
     assert_eq!(fixture.callbacks.heartbeats(&token(&unit)).len(), 1, "at most one a minute");
     let log = fixture.log();
     let line = log.lines().find(|line| line.contains("a task has ended")).unwrap_or_else(|| panic!("{log}"));
