@@ -110,7 +110,11 @@ impl RelayFixture {
         rights::grant(&client, &units).await;
         let relay = kubeconfig_of(cluster, &format!("{units}-relay"), "ebb-relay");
         std::fs::write(folder.path().join("kubeconfig"), json!(relay).to_string()).unwrap();
-        rights::wait_until_effective(relay, &units).await;
+        let relay = client_of(relay).await;
+        for namespace in [&units, &format!("{units}-relay")] {
+            let secrets: Api<Secret> = Api::namespaced(relay.clone(), namespace);
+            until("the relay's rights", async || secrets.list(&ListParams::default()).await.ok()).await;
+        }
         let secret = WebhookSecret::from_bytes(&[7; 32]).unwrap();
         std::fs::write(folder.path().join("secret"), &**secret.reveal()).unwrap();
         let port = free_port();
@@ -172,10 +176,6 @@ impl RelayFixture {
     /// Returns the path of a file of the relay, such as `kubeconfig` and `policy.yaml`.
     pub(crate) fn file(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
-    }
-
-    pub(crate) fn policy(&self) -> String {
-        std::fs::read_to_string(self.file("policy.yaml")).unwrap()
     }
 
     /// Replaces the text of the relay's policy, as a kubelet does.

@@ -13,7 +13,7 @@ async fn reported(fixture: &RelayFixture, what: &str, is_expected: fn(&ReportedP
 #[tokio::test(flavor = "multi_thread")]
 async fn a_new_policy_concerns_new_tasks_only() {
     let fixture = RelayFixture::new("policy", &[]).await;
-    let (first, runs) = (fixture.policy(), name("runs", 1));
+    let (first, runs) = (std::fs::read_to_string(fixture.file("policy.yaml")).unwrap(), name("runs", 1));
     let before = reported(&fixture, "the first policy", |policy| policy.error.is_none()).await;
     fixture.run(&runs, ScriptJob::new(&runs, "echo up; sleep 1000").output("kept", true)).await;
     fixture.wait_for_log(&runs, "up").await;

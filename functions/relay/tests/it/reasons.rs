@@ -30,16 +30,6 @@ fn merge_pod(pod: &mut Value, overlay: &str) {
     *pod = strategic(pod, &yaml(overlay, &[]));
 }
 
-/// Returns true if Kubernetes says this about the pods of a unit or their controllers.
-async fn is_reported(fixture: &RelayFixture, unit: &str, text: &str) -> bool {
-    let all = ListParams::default();
-    let (pods, events) =
-        (fixture.api::<Pod>().list(&all).await.unwrap(), fixture.api::<Event>().list(&all).await.unwrap());
-    let pods = pods.items.into_iter().map(|pod| json!({"pod": pod.metadata.name, "status": pod.status}));
-    let objects = pods.chain(events.items.into_iter().map(|event| json!(event)));
-    objects.map(|object| object.to_string()).any(|object| object.contains(unit) && object.contains(text))
-}
-
 async fn wait_of(fixture: &RelayFixture, unit: &TaskId, message: &str) -> TaskWait {
     let begun = Instant::now();
     let is_meant = |wait: &TaskWait| wait.message.contains(message);
@@ -49,10 +39,17 @@ async fn wait_of(fixture: &RelayFixture, unit: &TaskId, message: &str) -> TaskWa
     wait
 }
 
-/// Waits until Kubernetes reports a text about a unit, and then for the wait of its task.
+/// Waits until Kubernetes reports a text about the pods of a unit or their controllers, and then for the wait of its task.
 async fn wait_after(fixture: &RelayFixture, unit: &TaskId, text: &str, message: &str) -> TaskWait {
-    let event = format!("{text:?} about {unit:?}");
-    until(&event, async || is_reported(fixture, &unit.unit, text).await.then_some(())).await;
+    let all = ListParams::default();
+    until(&format!("{text:?} about {unit:?}"), async || {
+        let (pods, events) =
+            (fixture.api::<Pod>().list(&all).await.unwrap(), fixture.api::<Event>().list(&all).await.unwrap());
+        let pods = pods.items.into_iter().map(|pod| json!({"pod": pod.metadata.name, "status": pod.status}));
+        let objects = pods.chain(events.items.into_iter().map(|event| json!(event)));
+        objects.map(|object| object.to_string()).find(|object| object.contains(&unit.unit) && object.contains(text))
+    })
+    .await;
     wait_of(fixture, unit, message).await
 }
 

@@ -4,16 +4,15 @@
 use std::collections::BTreeSet;
 
 use k8s_openapi::api::authorization::v1::SelfSubjectRulesReview;
-use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, PolicyRule, Role, RoleBinding};
-use kube::api::{Api, ListParams, Patch, PatchParams, PostParams};
+use kube::api::{Api, Patch, PatchParams, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::cluster::{TestCluster, cluster, root};
-use crate::fixture::{create, until};
+use crate::fixture::create;
 
 /// Returns a client with the rights of the administrator. Each test has its own runtime and therefore its own client.
 pub(crate) async fn client() -> Client {
@@ -75,14 +74,6 @@ pub(crate) async fn grant_role(client: &Client, units: &str, namespace: &str, na
     let role_ref = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name});
     let account = json!([{"kind": "ServiceAccount", "name": "ebb-relay", "namespace": format!("{units}-relay")}]);
     create(&bindings, json!({"metadata": {"name": name}, "roleRef": role_ref, "subjects": account})).await;
-}
-
-pub(crate) async fn wait_until_effective(relay: Kubeconfig, units: &str) {
-    let client = client_of(relay).await;
-    for namespace in [units, &format!("{units}-relay")] {
-        let secrets: Api<Secret> = Api::namespaced(client.clone(), namespace);
-        until("the relay's rights", async || secrets.list(&ListParams::default()).await.ok()).await;
-    }
 }
 
 /// Group, resource, name of the object, and verb.
