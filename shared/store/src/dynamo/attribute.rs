@@ -35,12 +35,16 @@ pub(crate) fn optional<const N: usize>(attributes: [(&str, Option<AttributeValue
 
 /// Encodes `sha256:HEX` as 32 bytes, and any other digest as text.
 pub(crate) fn digest(value: &str) -> AttributeValue {
-    // Upper case would be read as lower case.
-    let hex = value.strip_prefix("sha256:").filter(|hex| !hex.contains(|one: char| one.is_ascii_uppercase()));
-    match hex.and_then(|hex| hex::decode(hex).ok()).filter(|bytes| bytes.len() == 32) {
+    match hex_bytes(value) {
         Some(bytes) => AttributeValue::B(Blob::new(bytes)),
         None => text(value),
     }
+}
+
+fn hex_bytes(value: &str) -> Option<Vec<u8>> {
+    // Upper case would be read as lower case.
+    let hex = value.strip_prefix("sha256:").filter(|hex| !hex.contains(|one: char| one.is_ascii_uppercase()))?;
+    hex::decode(hex).ok().filter(|bytes| bytes.len() == 32)
 }
 
 /// Reads attributes of an item. A missing or malformed attribute is [`StoreError::Broken`].

@@ -65,21 +65,15 @@ pub(crate) fn plugin(name: &str) -> String {
     format!("v#{}", encode(name))
 }
 
-impl NamedKind {
-    /// Returns the beginning of the partition keys of documents, and their list.
-    pub(super) fn place(self) -> (char, &'static str) {
-        match self {
-            Self::Source => ('s', TableSpec::LIST_SOURCES),
-            Self::Connection => ('c', TableSpec::LIST_CONNECTIONS),
-            Self::Subscription => ('n', TableSpec::LIST_SUBSCRIPTIONS),
-            Self::Undelivered => ('f', TableSpec::LIST_UNDELIVERED),
-        }
-    }
-}
-
 /// Returns the partition key of a document. That of the beginning of a name is the beginning of the key.
 pub(crate) fn document(kind: NamedKind, name: &str) -> String {
-    format!("{}#{}", kind.place().0, encode(name))
+    let name = encode(name);
+    match kind {
+        NamedKind::Source => format!("s#{name}"),
+        NamedKind::Connection => format!("c#{name}"),
+        NamedKind::Subscription => format!("n#{name}"),
+        NamedKind::Undelivered => format!("f#{name}"),
+    }
 }
 
 pub(crate) fn rejections(source: &str) -> String {

@@ -12,6 +12,17 @@ pub(super) fn read_document(reader: ItemReader<'_>) -> StoreResult<NamedDocument
     })
 }
 
+impl NamedKind {
+    fn list(self) -> &'static str {
+        match self {
+            Self::Source => TableSpec::LIST_SOURCES,
+            Self::Connection => TableSpec::LIST_CONNECTIONS,
+            Self::Subscription => TableSpec::LIST_SUBSCRIPTIONS,
+            Self::Undelivered => TableSpec::LIST_UNDELIVERED,
+        }
+    }
+}
+
 /// Reads documents (`GetItem`), lists those of a kind (`Query` on the list index, `BatchGetItem`), and writes them (`PutItem`,
 /// `DeleteItem`).
 impl Store {
@@ -21,7 +32,7 @@ impl Store {
 
     /// Returns all documents of a kind by name. Unreadable ones are skipped and logged.
     pub async fn list_documents(&self, kind: NamedKind) -> StoreResult<Vec<NamedDocument>> {
-        let keys = self.table.pages(&ItemQuery::list(kind.place().1), usize::MAX).await?;
+        let keys = self.table.pages(&ItemQuery::list(kind.list()), usize::MAX).await?;
         self.read_documents(&keys).await
     }
 
@@ -58,7 +69,7 @@ impl Store {
     /// Creates or replaces a document.
     pub async fn put_document(&self, kind: NamedKind, document: &NamedDocument) -> StoreResult<()> {
         let attributes = [
-            (TableSpec::LIST, text(kind.place().1)),
+            (TableSpec::LIST, text(kind.list())),
             ("n", text(&document.name)),
             ("cr", number(document.changed.0)),
             ("b", text(&document.document)),
