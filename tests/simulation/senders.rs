@@ -298,7 +298,7 @@ impl PlatformSender {
         let random = SimRandom::new(1);
         for key in keys {
             let Some(source) = sources.iter().find(|source| source.name == key.source) else { continue };
-            let source = SimSource { has_ids: true, ..source.clone() };
+            let source = SimSource { has_ids: true, has_origin: false, ..source.clone() };
             self.send_to_source(&source, (&key.name, key.uid, self.0.runtime.now().0), None, &random);
         }
         // The longest delay of an event, and of its application by a sweep.
