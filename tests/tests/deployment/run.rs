@@ -206,12 +206,12 @@ async fn sources(instance: &LifecycleRun) {
 
 /// Ends a target whose thing two lists lack.
 async fn lists(instance: &LifecycleRun) {
-    instance.outside.always("GET /things", json!([]));
+    let event = json!({"plugin": "stuck", "name": "listed", "apply": true});
+    instance.outside.always("GET /things", json!([event]));
     let connection = "origin: OUTSIDE\nauth: {bearer: {secret: SENDER}}\nsources: [events]\n";
     instance.put("Connection", "listed", connection).await;
     let source = include_str!("documents/source.yaml");
     instance.put("Source", "events", &format!("{source}exists: {{connection: listed, path: /things}}\n")).await;
-    let event = json!({"plugin": "stuck", "name": "listed", "apply": true});
     assert_eq!(instance.caller("Receive", TOKEN).post("/v1/sources/events", event).await.status, 202);
     instance.until("listed", "ready", |target| target["phase"] == "ready").await;
     let table = &instance.functions.table;
@@ -222,6 +222,8 @@ async fn lists(instance: &LifecycleRun) {
         table.move_target(&TargetTransition::new(older, Some(version))).await.unwrap().then_some(())
     })
     .await;
+    list_again(table).await;
+    instance.outside.always("GET /things", json!([]));
     list_again(table).await;
     instance.post("/v1/sources/events/reconcile", json!({"uids": []}), 200).await;
     list_again(table).await;
