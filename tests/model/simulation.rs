@@ -211,8 +211,10 @@ pub(super) struct ModelSimulation {
     pub(super) running: Mutex<BTreeMap<SimTaskId, ModelInvocation>>,
     pub(super) ended: Arc<Mutex<Vec<(SimTaskId, InvocationEnd)>>>,
     /// Runs that were due when their sweep started, with their due time and version at that time.
-    pub(super) looked: Mutex<BTreeMap<SimTaskId, (RunId, (Timestamp, u64))>>,
+    pub(super) looked: Mutex<BTreeMap<SimTaskId, SeenRun>>,
 }
+
+type SeenRun = (RunId, (Timestamp, u64));
 
 struct FixedRandom;
 

@@ -90,7 +90,7 @@ pub(crate) fn first_steps(url: &str, plugin: Option<&str>) -> Markup {
 
 /// Returns a bar per hour of the last day, with the targets that are in their phase since that hour.
 fn day(all: &[&TargetInfo], now: Timestamp) -> Markup {
-    let hour = |target: &TargetInfo| Some(usize::try_from(now.since(parse_rfc3339(&target.since)?).0 / HOUR).ok()?);
+    let hour = |target: &TargetInfo| usize::try_from(now.since(parse_rfc3339(&target.since)?).0 / HOUR).ok();
     let mut hours = vec![BTreeMap::<usize, (TargetPhase, usize)>::new(); HOURS];
     for target in all {
         if let Some(of_hour) = hour(target).and_then(|ago| hours.get_mut(ago)) {

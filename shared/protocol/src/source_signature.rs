@@ -373,8 +373,11 @@ pub(crate) fn same(expected: impl AsRef<[u8]>, given: impl AsRef<[u8]>) -> bool 
     mac(given.as_ref()).verify(&mac(expected.as_ref()).finalize().into_bytes()).is_ok()
 }
 
-/// Returns the name of an algorithm for people, and its function of a key and a text.
-fn mac_parts(algorithm: HmacAlgorithm) -> (&'static str, fn(&[u8], &[u8]) -> Vec<u8>) {
+/// Returns the code of a text with a key.
+type MacFunction = fn(&[u8], &[u8]) -> Vec<u8>;
+
+/// Returns the name of an algorithm for people, and its function.
+fn mac_parts(algorithm: HmacAlgorithm) -> (&'static str, MacFunction) {
     fn with<M: Mac + KeyInit>(key: &[u8], body: &[u8]) -> Vec<u8> {
         let mac = <M as KeyInit>::new_from_slice(key).expect("HMAC takes keys of any length");
         mac.chain_update(body).finalize().into_bytes().to_vec()

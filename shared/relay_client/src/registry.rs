@@ -224,8 +224,8 @@ mod tests {
         let parse = ClusterRegistry::parse;
         // The URL, the UID, whether an image needs a user other than root, and the first secret.
         type Expected = Option<(Option<String>, String, bool, String)>;
-        let (valid, named, wrong): (serde_json::Value, Vec<(Option<String>, Expected)>, Vec<(String, String)>) =
-            serde_json::from_str(include_str!("../tests/clusters.json")).unwrap();
+        type Clusters = (serde_json::Value, Vec<(Option<String>, Expected)>, Vec<(String, String)>);
+        let (valid, named, wrong): Clusters = serde_json::from_str(include_str!("../tests/clusters.json")).unwrap();
         let clusters = parse(&valid.to_string()).unwrap();
         for (name, expected) in named {
             let found = clusters.named(name.as_deref()).map(|found| {

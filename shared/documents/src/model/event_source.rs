@@ -32,7 +32,7 @@ pub struct SourceDoc {
     /// A request that completes an event. Expressions read its response as `fetched`.
     pub fetch: Option<FetchDoc>,
     /// How to list what exists at the sender. A target that the list lacks twice is deleted.
-    pub exists: Option<At<ExistsDoc>>,
+    pub exists: Option<Box<At<ExistsDoc>>>,
     /// The ID of a delivery: `${…}`. The default is the ID that the sender gives in a header, or a hash of the body.
     pub id: Option<At<String>>,
     /// The target of the entries that have none.
