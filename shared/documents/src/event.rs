@@ -15,6 +15,7 @@ use crate::cel::convert::{self, CelOutput, json_type};
 use crate::cel::{self, EvaluationError, Expression, SharedCost};
 use crate::load::names::{MAX_NAME, NameSyntax, is_name};
 use crate::load::{self, Document, MAX_DEPTH, yaml};
+use crate::model::LimitAction;
 use crate::{DocumentVars, NoFiles, ParsedText, SandboxDoc, VerifyDoc, canonical, durations, escaping, template};
 
 /// The maximum size of the target document that a source renders, in bytes: 128 KiB. It is stored as JSON, which may double
@@ -130,6 +131,8 @@ pub struct EventSource {
     pub name: String,
     /// The scheme that verifies requests, with the name of its secret.
     pub verify: VerifyDoc,
+    /// The most living targets, and the treatment of an event that would begin one more.
+    pub limit: Option<(u32, LimitAction)>,
     /// The values of the params.
     pub(crate) with: Json,
     pub(crate) fetch: Option<EventFetch>,

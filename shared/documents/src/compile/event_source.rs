@@ -117,6 +117,9 @@ pub fn event_source(doc: &SourceDoc) -> Result<(EventSource, Vec<Diagnostic>), D
                 }
                 _ => Ok((source, warnings)),
             }
+            let (name, verify) = (doc.name.value.clone(), verify.clone());
+            let limit = doc.limit.as_ref().map(|limit| (limit.living.value, limit.then));
+            Ok((EventSource { name, verify, limit, with, fetch: fetch.flatten(), id, entries }, warnings))
         }
         _ => Err(errors.sorted()),
     }

@@ -43,6 +43,8 @@ pub struct SourceDoc {
     pub document: Option<At<TemplateTree>>,
     /// The reactions to events. The first entry whose `when` holds decides; without one, the event is ignored.
     pub events: Option<Vec<EventRule>>,
+    /// The most targets of the source that live at once. By default, there is no limit.
+    pub limit: Option<LimitDoc>,
     #[serde(skip)]
     pub source: Arc<SourceText>,
     /// The document as YAML with all `@{…}` expanded.
@@ -101,6 +103,25 @@ pub struct ExistsDoc {
     /// True if a thing without a target gets one.
     #[serde(default)]
     pub create: bool,
+/// The most living targets of a source.
+#[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
+#[serde(rename = "Limit", deny_unknown_fields)]
+pub struct LimitDoc {
+    /// The number of targets that live at once.
+    #[schemars(range(min = 1, max = 200))]
+    pub living: At<u32>,
+    #[serde(default)]
+    pub then: LimitAction,
+}
+
+/// What an event does that would begin one target more: it waits, replaces the oldest target, or is rejected.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum LimitAction {
+    #[default]
+    Wait,
+    ReplaceOldest,
+    Reject,
 }
 
 /// A target by kind and name.
