@@ -3,20 +3,20 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use ebb_documents::EventSource;
 use ebb_documents::event::{EventInput, EventOutcome};
 use ebb_documents::model::VerifyDoc;
-use ebb_documents::{Document, DocumentVars, EventSource, NoFiles, compile, load};
 use ebb_engine::{SignedPiece, Timestamp};
 use ebb_protocol::sign::MAX_ID;
 use ebb_protocol::source_signature::{self, JwsScheme, SignedText, SignedTime, SourceScheme};
 use ebb_protocol::{ErrorCode, SourceResponse, SourceResult, id, lifecycle, limits};
-use ebb_store::{DesiredKey, DesiredTarget, NamedKind};
+use ebb_store::{DesiredKey, DesiredTarget};
 use http::HeaderMap;
 
-use super::{fetch, reconcile, record};
+use super::{fetch, find, reconcile, record};
 use crate::instance::rejected_events;
 use crate::run::credential::{self, ConnectionUser, secret_value};
-use crate::{Env, FlowError, FlowResult, FollowUp, RequestError, offload};
+use crate::{Env, FlowResult, FollowUp, RequestError, offload};
 
 /// Headers that expressions do not see, because they contain credentials.
 const CREDENTIALS: [&str; 4] = ["authorization", "cookie", "proxy-authorization", "x-gitlab-token"];
@@ -49,24 +49,6 @@ pub async fn open(
     Ok(source)
 }
 
-/// Returns the compiled source of a name.
-///
-/// # Errors
-/// Returns a refusal if the source does not exist.
-pub(super) async fn find(env: &Env, name: &str) -> Result<Arc<EventSource>, RequestError> {
-    let Some(item) = env.store.get_document(NamedKind::Source, name).await? else {
-        return Err(RequestError::refused(ErrorCode::NotFound, format!("no source {name:?} exists")));
-    };
-    let digest = id::digest(item.document.as_bytes());
-    if let Some(source) = env.cache.sources.get(&digest) {
-        return Ok(source);
-    }
-    let length = item.document.len();
-    let source = Arc::new(compiled(name, item.document).await?);
-    env.cache.sources.put(&digest, Arc::clone(&source), length);
-    Ok(source)
-}
-
 /// Checks that the secret of a source can verify events.
 ///
 /// # Errors
@@ -81,15 +63,6 @@ pub async fn check_secret(env: &Env, source: &str) -> Result<(), String> {
 /// Returns the reason why a connection cannot complete the events of a source.
 pub async fn connection_problem(env: &Env, source: &str, connection: &str) -> FlowResult<Option<String>> {
     Ok(credential::of_user(env, connection, ConnectionUser::Source(source)).await?.err())
-}
-
-async fn compiled(name: &str, document: String) -> FlowResult<EventSource> {
-    let broken = |error: &dyn std::fmt::Display| FlowError::Broken(format!("source {name}: {error}"));
-    let compiled = offload(move || match load::document("document", &document, &NoFiles, &DocumentVars::none())? {
-        Document::Source(source) => Ok(Some(compile::event_source(&source)?.0)),
-        _ => Ok::<_, ebb_documents::diagnostic::Diagnostics>(None),
-    });
-    compiled.await?.map_err(|errors| broken(&errors))?.ok_or_else(|| broken(&"the document is not a source"))
 }
 
 /// Receives an event. Returns the response with the follow-ups of an applied one. The event is stored when this returns,

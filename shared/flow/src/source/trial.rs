@@ -4,7 +4,7 @@ use ebb_documents::event::{EventExplanation, EventInput, EventRequest, EventSour
 use ebb_protocol::{ErrorCode, limits};
 use http::HeaderMap;
 
-use super::delivery;
+use super::{delivery, find};
 use crate::{Env, RequestError, offload};
 
 /// An event that a person tries.
@@ -31,7 +31,7 @@ pub struct EventTrial {
 /// Returns a rejection if the source does not exist, a text is not JSON or too large, or the source completes the event and
 /// the response is missing.
 pub async fn try_event(env: &Env, name: &str, event: TrialEvent<'_>) -> Result<EventTrial, RequestError> {
-    let source = delivery::find(env, name).await?;
+    let source = find(env, name).await?;
     let mut values = 0;
     let mut parse = |what: &str, text: &str| {
         values += limits::check_json_values(text.as_bytes(), limits::JSON_VALUES - values)
