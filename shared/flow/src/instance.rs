@@ -4,6 +4,7 @@ pub mod change_watch;
 pub mod changes;
 pub mod due;
 pub mod history;
+pub(crate) mod living;
 pub mod notify;
 pub mod outbox;
 pub mod rejected_events;

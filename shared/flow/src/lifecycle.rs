@@ -22,7 +22,7 @@ pub use crate::instance::rejection::other_instance;
 use crate::instance::rejection::{foreign, stale};
 pub use crate::instance::requester::{Requester, covers_present};
 use crate::instance::target_document::{self, CompiledDocument};
-use crate::instance::{change_watch, due, history, notify, outbox, retention};
+use crate::instance::{change_watch, due, history, living, notify, outbox, retention};
 use crate::{Env, FlowError, FlowResult, RequestError};
 
 /// The target for which a request was decided.
@@ -141,6 +141,7 @@ async fn create(
             (decision @ (CreateDecision::Changed | CreateDecision::Repeated), Some(target))
                 if decision == CreateDecision::Changed || event_type == LifecycleType::Updated =>
             {
+                living::check(env, requester, seen.as_ref(), event.target_key()).await?;
                 match Box::pin(document_update::update(env, plugins, event, target, requester)).await? {
                     Some((result, generation, follow_up)) => {
                         return Ok((LifecycleResponse { generation, ..response(event, result) }, follow_up));
@@ -175,6 +176,7 @@ async fn create(
         }
         let plan = compiled.insert(plan?);
         requester.check_labels(sender.owner().as_deref(), &plan.loaded.plan.target.labels)?;
+        living::check(env, requester, seen.as_ref(), event.target_key()).await?;
         let decision = decide(&plan.loaded.hooks());
         if let Some(begun) = begin_instance(env, event, plan, (decision, sender), seen).await? {
             return Ok(begun);

@@ -15,6 +15,7 @@ pub mod trial;
 
 use std::sync::Arc;
 
+use ebb_documents::model::LimitAction;
 use ebb_documents::{Document, DocumentVars, EventSource, NoFiles, compile, load};
 use ebb_protocol::{ErrorCode, id};
 use ebb_store::NamedKind;
@@ -37,6 +38,14 @@ async fn find(env: &Env, name: &str) -> Result<Arc<EventSource>, RequestError> {
     let source = Arc::new(compiled(name, item.document).await?);
     env.cache.sources.put(&digest, Arc::clone(&source), length);
     Ok(source)
+}
+
+/// Returns the limit of a source. A source that does not exist any more has none.
+async fn limit(env: &Env, name: &str) -> FlowResult<Option<(u32, LimitAction)>> {
+    match find(env, name).await {
+        Err(RequestError::Failed(error)) => Err(error),
+        found => Ok(found.ok().and_then(|source| source.limit)),
+    }
 }
 
 async fn compiled(name: &str, document: String) -> FlowResult<EventSource> {

@@ -177,6 +177,7 @@ async fn sources(instance: &LifecycleRun) {
             document: Some(document),
             due: Some(Timestamp(1)),
             version: 1,
+            is_limited: true,
             ..DesiredTarget::default()
         };
         assert!(instance.functions.table.put_desired(&desired).await.unwrap());

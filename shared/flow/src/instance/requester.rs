@@ -17,21 +17,23 @@ use crate::instance::rejection::other_owner;
 pub struct Requester<'a> {
     pub sender: RequestSender<'a>,
     /// `None` if the sender alone decides.
-    access: Option<&'a TargetAccess>,
+    pub(crate) access: Option<&'a TargetAccess>,
     /// True if the request may not remove or replace complete resources.
     pub(crate) keeps_resources: bool,
+    /// The most targets of the sender that live at once, if it is a source with a limit.
+    pub(crate) most_living: Option<u32>,
 }
 
 impl<'a> From<RequestSender<'a>> for Requester<'a> {
     fn from(sender: RequestSender<'a>) -> Self {
-        Self { sender, access: None, keeps_resources: false }
+        Self { sender, access: None, keeps_resources: false, most_living: None }
     }
 }
 
 impl<'a> Requester<'a> {
     /// Returns a caller of the API, which may change what `access` covers.
     pub fn api(access: &'a TargetAccess) -> Self {
-        Self { sender: RequestSender::Api(&access.caller), access: Some(access), keeps_resources: false }
+        Self { access: Some(access), ..RequestSender::Api(&access.caller).into() }
     }
 
     /// Returns a requester that removes and replaces no complete resource, if `keeps_resources` is true.

@@ -52,12 +52,13 @@ pub(super) async fn take(
         let Some(slots) = slots else { continue };
         let now = env.now();
         let end = now.plus(Millis(unit.timeout_ms)).plus(SLACK);
-        if let Err(used) = env.store.take_slot((kind, name), &holder(context), (slots, now, end)).await? {
+        let (is_taken, used) = env.store.take_slot((kind, name), &holder(context), (slots, now, end)).await?;
+        if !is_taken {
             if index > 0 {
                 release(context).await?;
             }
             let at = now.plus(Millis(MIN_WAIT + env.random.next() % SPREAD));
-            return Ok(Some((at, format!("waits for a slot of {kind} {name} ({used} of {slots})"))));
+            return Ok(Some((at, format!("waits for a slot of {kind} {name} ({} of {slots})", used.len()))));
         }
     }
     Ok(None)
@@ -66,7 +67,7 @@ pub(super) async fn take(
 /// Gives back the slots of an attempt that has ended or is postponed. Without caps, nothing is written.
 pub(crate) async fn release(context: AttemptContext<'_>) -> FlowResult<()> {
     for (kind, name, _) in caps(context) {
-        context.env.store.release_slot((kind, name), &holder(context)).await?;
+        context.env.store.release_slot((kind, name), &holder(context), None).await?;
     }
     Ok(())
 }

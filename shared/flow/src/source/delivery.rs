@@ -93,6 +93,7 @@ pub async fn receive(
         };
         RequestError::refused(ErrorCode::InvalidJson, detail)
     })?;
+    let is_limited = source.limit.is_some();
     let mut input = EventInput { headers: visible(request.headers), body, fetched: None };
     match source.fetch(&input) {
         Ok(None) => {}
@@ -135,6 +136,7 @@ pub async fn receive(
             order,
             is_delete: document.is_none(),
             document,
+            is_limited,
             ..DesiredTarget::default()
         };
     let (event, reason) = match outcome {

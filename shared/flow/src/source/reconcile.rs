@@ -1,20 +1,21 @@
 //! Applies the desired state of a target.
 
+use ebb_documents::model::LimitAction;
 use ebb_engine::{Millis, RequestSender, TargetPhase, Timestamp};
 use ebb_protocol::lifecycle::{EVENT_UID, LifecycleData, LifecycleResult, TargetStopCause};
-use ebb_protocol::{ErrorCode, LifecycleType, SourceResponse, SourceResult, limits, short_digest};
+use ebb_protocol::{ErrorCode, HistoryChange, LifecycleType, SourceResponse, SourceResult, limits, short_digest};
 use ebb_store::{DesiredKey, DesiredTarget, TargetHead};
 
 use crate::advance::FollowUp;
-use crate::instance::{due, rejected_events};
-use crate::lifecycle::{self, DecidedFor, Protection};
-use crate::{Env, FlowError, FlowResult, Rejection, RequestError};
+use crate::instance::{due, history, living, rejected_events};
+use crate::lifecycle::{self, DecidedFor, Protection, Requester};
+use crate::{Decision, Env, FlowError, FlowResult, Rejection, RequestError};
 
-/// The wait after which a state is applied again: after a crash, or while the name of the target is taken. An invocation
+/// The wait after which a state is applied again: after a crash, or while the name or every place is taken. An invocation
 /// that applies a state ends earlier.
 pub(crate) const RETRY_WAIT: Millis = Millis(30_000);
 
-/// The longest wait while the name of the target is taken.
+/// The longest wait while the name of the target or every place is taken.
 const MAX_RETRY_WAIT: Millis = Millis(15 * 60 * 1000);
 
 /// Returns the wait before the next application of a state whose target has not been free since a time. It doubles, because
@@ -146,8 +147,8 @@ fn instance(desired: &DesiredTarget, head: Option<&TargetHead>) -> (String, u64,
     }
 }
 
-/// Creates or updates the target. Returns `None` if another writer has changed the target. The state is then read again,
-/// because it may have been replaced.
+/// Creates or updates the target. Returns `None` if another writer has changed the target, or if another target gives it its
+/// place. The state is then read again, because it may have been replaced.
 async fn create(
     env: &Env,
     desired: &DesiredTarget,
@@ -157,7 +158,10 @@ async fn create(
     let (uid, generation, change) = instance(desired, head);
     let (kind, name, document) = (desired.key.kind.clone(), desired.key.name.clone(), desired.document.clone());
     let event = LifecycleData { kind, name, uid: uid.clone(), generation, document, routing_key: None, event: None };
-    let (requester, decided) = (RequestSender::Source(&desired.key.source).into(), DecidedFor::seen(head));
+    let (source, decided) = (desired.key.source.as_str(), DecidedFor::seen(head));
+    let limit = if desired.is_limited { super::limit(env, source).await? } else { None };
+    let most_living = limit.map(|(most, _)| most);
+    let requester = Requester { most_living, ..RequestSender::Source(source).into() };
     let begun = lifecycle::begin(env, &env.store, (change, &desired.delivery), &event, requester, decided);
     let rejection = match Box::pin(begun).await {
         Ok((response, follow_up)) => {
@@ -182,6 +186,16 @@ async fn create(
         Err(RequestError::Failed(error)) => return Err(error),
         Err(RequestError::Rejected(rejection)) => rejection,
     };
+    if let (Rejection::Refused(ErrorCode::Busy, why), Some((most, then))) = (&rejection, limit)
+        && let Some(detail) = why.strip_prefix("waits: ")
+    {
+        if then == LimitAction::Reject {
+            return Ok(Some(outcome(&desired.key, SourceResult::Rejected, Some(uid), detail.to_owned())));
+        }
+        if then == LimitAction::ReplaceOldest && replace_oldest(env, desired, most, follow_ups).await? {
+            return Ok(None);
+        }
+    }
     Ok(Some(match rejection {
         Rejection::Refused(ErrorCode::Outdated, _) => return Ok(None),
         // The cause passes, and the sender does not repeat an event that has its response.
@@ -194,6 +208,45 @@ async fn create(
         }
         rejection => outcome(&desired.key, SourceResult::Rejected, Some(uid), limits::message(&rejection.to_string())),
     }))
+}
+
+/// Deletes the oldest of the living targets of the source that has no protected resource. Returns false if there is none.
+async fn replace_oldest(
+    env: &Env,
+    desired: &DesiredTarget,
+    most: u32,
+    follow_ups: &mut Vec<FollowUp>,
+) -> FlowResult<bool> {
+    let (name, key) = (desired.key.source.as_str(), desired.key.target_key());
+    let used = living::take(env, (name, most), key).await?;
+    // A target with a slot that does not live is about to begin, or has just ended.
+    let living: Option<Vec<_>> = used.into_iter().map(|(head, end)| Some((head?, end))).collect();
+    let mut living = living.unwrap_or_default();
+    living.sort_by_key(|(head, _)| head.created);
+    // The place of a target stays taken if another instance waits for its name.
+    for (head, end) in living.iter().filter(|(head, _)| head.waiting.is_none()) {
+        let (source, target) = (RequestSender::Source(name), head.target_key());
+        let sender = (source, DecidedFor::seen(Some(head)), Protection::Respected);
+        let deleted = async {
+            lifecycle::check_unprotected(env, head).await?;
+            let (instance, cause) = (target.instance(&head.uid), TargetStopCause::Deleted);
+            lifecycle::begin_delete(env, instance, cause, sender, source.owner()).await
+        };
+        match Box::pin(deleted).await {
+            Ok(Some(follow_up)) => follow_ups.push(follow_up),
+            // Another writer has changed the target.
+            Ok(None) => return Ok(true),
+            Err(RequestError::Rejected(_)) => continue,
+            Err(RequestError::Failed(error)) => return Err(error),
+        }
+        let (by, reason) = (source.owner(), format!("replaced by {key}"));
+        let decision = Decision { change: HistoryChange::Deleted, by: by.as_deref(), reason: Some(&reason) };
+        history::note_decision(env, head, decision, []).await?;
+        // A write that would begin the target has read an earlier version of it.
+        env.store.release_slot(("source", name), &target.to_string(), Some(*end)).await?;
+        return Ok(true);
+    }
+    Ok(false)
 }
 
 /// Returns true if a deletion may end an instance. Its second application ends what the replaced state has begun, and no

@@ -46,6 +46,9 @@ pub struct DesiredTarget {
     pub document: Option<String>,
     #[serde(default)]
     pub is_delete: bool,
+    /// True if the source had a limit of living targets when the event arrived.
+    #[serde(default)]
+    pub is_limited: bool,
     /// What identifies earlier deliveries, the oldest first, at most [`Self::MAX_RECENT`].
     #[serde(default)]
     pub recent: Vec<String>,

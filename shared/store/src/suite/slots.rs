@@ -6,12 +6,16 @@ pub(super) async fn slots_end_and_are_given_again(StoreFixture { store, .. }: St
         store.take_slot((kind, "acme/db"), holder, (slots, Timestamp(now), Timestamp(now + 10))).await.unwrap()
     };
     for (holder, slots, now, in_use) in sample::<Vec<(String, u32, u64, Option<usize>)>>("takenSlots") {
-        assert_eq!(take("plugin", &holder, slots, now).await.err(), in_use, "{holder} at {now}");
+        let (is_taken, used) = take("plugin", &holder, slots, now).await;
+        assert_eq!((!is_taken).then_some(used.len()), in_use, "{holder} at {now}");
     }
-    assert_eq!(take("connection", "b", 1, 12).await, Ok(()));
-    for holder in ["a", "a", "none"] {
-        store.release_slot(("plugin", "acme/db"), holder).await.unwrap();
+    assert_eq!(take("connection", "b", 1, 12).await, (true, vec![("b".to_owned(), Timestamp(22))]));
+    // The slot of `a` ends at 19.
+    for (holder, end, is_free) in
+        [("a", Some(18), false), ("a", Some(19), true), ("a", None, true), ("none", None, true)]
+    {
+        store.release_slot(("plugin", "acme/db"), holder, end.map(Timestamp)).await.unwrap();
+        assert_eq!(take("plugin", "b", 2, 13).await.0, is_free);
     }
-    assert_eq!(take("plugin", "b", 2, 13).await, Ok(()));
-    assert_eq!(take("plugin", "a", 2, 13).await, Err(2));
+    assert!(!take("plugin", "a", 2, 13).await.0);
 }
