@@ -127,6 +127,8 @@ pub struct LedgerState {
     pub(super) deleted: BTreeMap<String, u64>,
     pub(super) sent: Vec<SentEvent>,
     pub(super) origins: SimOrigins,
+    /// The most living targets of sources with a limit, and what the next event does.
+    pub(super) limits: BTreeMap<String, (usize, &'static str)>,
     /// The owners of the instances that begin with a document of a revision.
     pub(super) owners: BTreeMap<String, String>,
     pub(super) revisions: u64,

@@ -21,6 +21,9 @@ pub(super) const CALLERS: [&str; 2] = ["token a", OWN];
 const OWN: &str = "token b";
 pub(super) const PLATFORM: &str = "platform";
 
+/// What an event of a source does at its limit, if it ends another target.
+pub(super) const REPLACE: &str = "replaceOldest";
+
 pub(super) fn access(caller: &str) -> TargetAccess {
     let limit = if caller == OWN { TargetLimit::Own } else { TargetLimit::All };
     TargetAccess { caller: caller.to_owned(), limits: vec![limit] }
@@ -81,6 +84,11 @@ impl LedgerState {
         let (_, documents) = accepted.max_by_key(|(since, _)| *since)?;
         documents.iter().map(|one| one.generation).max()
     }
+
+    /// Returns true if as many targets of a source live as its limit permits, or more.
+    pub(super) fn is_full(&self, state: &TableState, source: &str) -> bool {
+        self.limits.get(source).is_some_and(|(most, _)| state.living_of(source) >= *most)
+    }
 }
 
 impl Ledger {
@@ -106,6 +114,11 @@ impl Ledger {
         let stays = seen.filter(|seen| (&seen.uid, seen.phase) == (&target.uid, target.phase));
         if stays.is_none() {
             self.check_bound(state, target);
+        }
+        let source = target.source.as_ref().filter(|_| target.phase.is_alive());
+        let limit = source.and_then(|source| self.state().limits.get(source).copied());
+        if limit.zip(source).is_some_and(|((most, _), source)| state.living_of(source) > most) {
+            self.report_violation(format!("{} lives, and its source has reached {limit:?}", target.uid));
         }
         let entered = match stays.filter(|seen| seen.phase == TargetPhase::Ready) {
             Some(seen) => seen.phase_since(),
@@ -252,7 +265,10 @@ impl Ledger {
         self.check_protected(seen, ends.then_some(target.stop_cause));
         if ends && target.stop_cause == TargetStopCause::Deleted {
             let sender = sender(&seen.uid);
-            if !self.is_deleted_by(&sender, &seen.name, &seen.uid) {
+            if self.state().limits.get(&sender).is_some_and(|(_, then)| *then == REPLACE) {
+                let now = self.runtime.elapsed();
+                self.state().deleted.insert(seen.name.clone(), now);
+            } else if !self.is_deleted_by(&sender, &seen.name, &seen.uid) {
                 self.report_violation(format!("{} of {sender} ends, and {sender} has not deleted it", seen.uid));
             }
         }

@@ -250,6 +250,7 @@ impl PlatformSender {
             sent: source.is_timed.then_some(ebb_engine::Timestamp(time)),
             document: (!is_delete).then_some(document),
             is_delete,
+            is_limited: self.0.ledger.state().limits.contains_key(by),
             ..DesiredTarget::default()
         };
         if is_delete {
@@ -340,6 +341,7 @@ pub(super) fn check(record: &DesiredTarget, state: &TableState, ledger: &LedgerS
         let at = record.result_time.unwrap_or_default().0;
         let is_taken = of_name().any(|(_, entry)| entry.sender != *source && entry.is_of(at));
         let is_refused = is_taken || ledger.strict_policies > 0 || result.detail.contains("`protect: true`");
+        let is_refused = is_refused || result.detail.ends_with(" targets of the source live");
         return (!is_refused).then(|| format!("{delivery} of {source} is rejected, and {key:?} is free"));
     }
     let target = state.targets.get(&key.name);
@@ -365,7 +367,8 @@ pub(super) fn check(record: &DesiredTarget, state: &TableState, ledger: &LedgerS
     // Another instance has the name or waits for it. Another sender may have given it the same UID since.
     let is_own = |uid: &String| ledger.instances.get(uid).is_none_or(|entry| entry.sender == *source);
     let is_other = |target: &TargetHead| result.uid.as_ref().is_none_or(|uid| !is_present(target, uid) || !is_own(uid));
-    let waits = result.result == SourceResult::Accepted && target.is_some_and(is_other);
+    let is_full = ledger.is_full(state, source);
+    let waits = result.result == SourceResult::Accepted && (is_full || target.is_some_and(is_other));
     (own.is_empty() && !waits && !is_ended())
         .then(|| format!("{delivery} of {source} is {:?}, and its target {key:?} does not exist", result.result))
 }

@@ -73,6 +73,18 @@ pub fn simulate(seed: u64, excluded: &[FaultKind], trace: TraceMode) -> SimRepor
     let options = SimOptions { seed, faults, operator, trace, latency_ms, retention, ..SimOptions::default() };
     let mut simulation = Simulation::new(targets.iter().chain([&unreachable]), options);
     simulation.ledger.state().is_ranged = SimRandom::new(seed ^ 0x3a36).below(2) == 0;
+    let limits = SimRandom::new(seed ^ 0x1127);
+    for name in (0..SOURCES).map(|number| format!("s{number}")) {
+        let then = ["wait", owners::REPLACE, "reject"][limits.below(3) as usize];
+        let living = 1 + limits.below(2) as usize;
+        if limits.below(3) == 0 {
+            let document = include_str!("limited_source.yaml").replace("NAME", &name).replace("THEN", then);
+            let document = document.replace("LIVING", &living.to_string());
+            let source = NamedDocument { name: name.clone(), document, changed: Timestamp(0) };
+            simulation.table.put_documents(NamedKind::Source, std::iter::once(source));
+            simulation.ledger.state().limits.insert(name, (living, then));
+        }
+    }
     let mut names = Vec::new();
     for number in 0..1 + random.below(TARGETS) {
         let name = format!("t{number}");

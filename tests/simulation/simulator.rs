@@ -487,7 +487,7 @@ impl Simulation {
                 && target.outbox.notices.is_empty()
                 && (is_without(scope, &target.name) || !is_moving)
         };
-        // A state that waits for the name is applied again and again.
+        // A state that waits for the name or a place is applied again and again.
         let is_at_rest = {
             let table = self.table.state();
             let is_applied = |state: &DesiredTarget| {
@@ -495,7 +495,7 @@ impl Simulation {
                 let is_taken =
                     of_name.is_some_and(|target| target.phase != TargetPhase::Gone || target.waiting.is_some());
                 let waits = state.result.as_ref().is_some_and(|one| one.result == SourceResult::Accepted);
-                state.due.is_none() || (waits && is_taken)
+                state.due.is_none() || (waits && (is_taken || self.ledger.state().is_full(&table, &state.key.source)))
             };
             let is_closed = |run: &RunHead| run.head.phase == RunPhase::Closed || is_without(scope, &run.facts.name);
             let is_settled = table.targets.values().all(is_idle) && table.desired.values().all(is_applied);

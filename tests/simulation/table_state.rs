@@ -102,6 +102,11 @@ impl TableState {
         self.is_done(run, unit) || (tolerated && has_failed())
     }
 
+    pub(super) fn living_of(&self, source: &str) -> usize {
+        let is_of = |target: &&TargetHead| target.phase.is_alive() && target.source.as_deref() == Some(source);
+        self.targets.values().filter(is_of).count()
+    }
+
     pub fn due(&self) -> impl Iterator<Item = (Timestamp, DueItem)> {
         let runs = self.heads.iter().filter_map(|(run, present)| Some((present.head.due?, DueItem::Run(run.clone()))));
         let targets = self.targets.values();
