@@ -164,7 +164,11 @@ pub fn check_target(sandbox: &SandboxDoc) -> Result<Vec<Diagnostic>, Diagnostics
 /// # Errors
 /// Returns all semantic errors, sorted by position.
 pub fn check_plugin(plugin: &PluginDoc) -> Result<(Vec<Diagnostic>, Vec<PolicyRequest>), Diagnostics> {
-    let checked = plugin::check(plugin, PublicOutputs::default(), &StepCount::default())?;
-    let requests = policy_requests::of_plugin(&checked);
-    Ok((checked.warnings, requests))
+    let (mut warnings, mut requests) = (Vec::new(), Vec::new());
+    for plugin in std::iter::once(plugin).chain(plugin.lister.as_deref()) {
+        let checked = plugin::check(plugin, PublicOutputs::default(), &StepCount::default())?;
+        requests.extend(policy_requests::of_plugin(&checked));
+        warnings.extend(checked.warnings);
+    }
+    Ok((warnings, requests))
 }

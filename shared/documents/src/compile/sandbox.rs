@@ -32,6 +32,7 @@ pub(super) fn instances<'a>(
     let mut checked: HashMap<*const PluginDoc, Option<Arc<CheckedPlugin<'a>>>> = HashMap::new();
     let mut seen: HashMap<&str, LineColumn> = HashMap::new();
     let mut instances = Vec::with_capacity(sandbox.resources.len());
+    let lists = sandbox.target_kind.as_ref().is_some_and(|kind| kind.value == PluginDoc::INVENTORY);
     for resource in &sandbox.resources {
         let name = resource.name.value.as_str();
         if let Some(first) = seen.insert(name, resource.name.at) {
@@ -48,6 +49,17 @@ pub(super) fn instances<'a>(
             let help = "publish it with `ebb apply -f FILE`, or see `ebb get plugins`";
             report.push(report.error("unknown-plugin", resource.plugin.at, message).help(help));
             continue;
+        };
+        let bound = match &bound.plugin.lister {
+            _ if !lists => *bound,
+            Some(lister) => BoundPlugin { plugin: lister, ..*bound },
+            None => {
+                let name = &bound.plugin.name.value;
+                let message = format!("plugin `{name}` has no `inventory`, which this kind of target runs");
+                let help = "publish a version with `inventory`: one of its units has the output `things`";
+                report.push(report.error("inventory", resource.plugin.at, message).help(help));
+                continue;
+            }
         };
         let known = checked.entry(std::ptr::from_ref(bound.plugin)).or_insert_with(|| {
             let checked = plugin::check(bound.plugin, PublicOutputs::default(), &report.steps);
@@ -68,7 +80,7 @@ pub(super) fn instances<'a>(
         instances.push(BoundResource {
             name,
             at: resource.name.at,
-            bound: *bound,
+            bound,
             checked,
             params: given,
             protect,

@@ -12,8 +12,8 @@ use super::defaults::{
 use super::{clusters, for_each, infrakit_unit, input_destinations, object_action, webhook, webhook_action};
 use crate::cel::{self, ReferenceSource, Scope};
 use crate::model::{
-    ActionDoc, At, Dialect, FailureClass, InputDoc, LineColumn, Named, OnFailure, OutputDoc, OutputFromDoc, PluginDoc,
-    PodDoc, RunnerDoc, UnitDoc,
+    ActionDoc, At, Dialect, FailureClass, HookOwner, InputDoc, LineColumn, Named, OnFailure, OutputDoc, OutputFromDoc,
+    PluginDoc, PodDoc, RunnerDoc, UnitDoc,
 };
 use crate::plan::{Action, InputPlan, OutputFrom, OutputPlan, PodAction, RetryPolicy, SourceLocation, UnitPlan};
 
@@ -50,6 +50,7 @@ pub(super) fn compile<'a>(
         inputs,
         outputs,
         verifies: doc.verifies.is_some(),
+        lists: plugin.owner == HookOwner::Inventory,
         tolerated: doc.on_failure.as_ref().is_some_and(|on| on.value == OnFailure::Continue),
         timeout_ms: defaults::timeout(doc),
         retry: retry(report, doc, hook),

@@ -2,6 +2,7 @@
 
 mod connection;
 mod event_source;
+mod inventory;
 mod subscription;
 mod verification;
 
@@ -59,6 +60,7 @@ fn plugin(reader: &DocumentReader<'_>, node: &YamlNode, expanded: String) -> Opt
     connection::check_slots(reader, plugin.max_concurrent.as_ref());
     verification::add_units(reader, &mut plugin);
     check_hooks(reader, node, &plugin);
+    inventory::take(reader, &mut plugin);
     plugin.apply_defaults();
     Some(plugin)
 }
@@ -75,6 +77,10 @@ fn check_hooks(reader: &DocumentReader<'_>, node: &YamlNode, plugin: &PluginDoc)
     for event in &plugin.hooks {
         reader.check_event(&event.name);
     }
+    check_units(reader, plugin);
+}
+
+fn check_units(reader: &DocumentReader<'_>, plugin: &PluginDoc) {
     for (_, hook) in plugin.hooks() {
         reader.check_names(hook, "the unit's name", NameSyntax::Ours);
         for unit in &hook.inner {

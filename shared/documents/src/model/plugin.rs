@@ -55,6 +55,9 @@ pub struct PluginDoc {
     pub post_stop: Option<HookDoc>,
     /// Units that run when the platform sends an event, by the name of the event.
     pub hooks: Entries<Entries<UnitSpec>>,
+    /// Units that list what the plugin has made, for `ebb inventory`. One has the output `things`, a list of texts: for each thing
+    /// its name or tag, which contains the key.
+    pub inventory: Option<HookDoc>,
     /// The values that a sandbox reads, by name: templates such as `${units.database.outputs.dsn}`.
     #[schemars(with = "BTreeMap<String, PublicOutputSchema>")]
     pub outputs: Entries<PublicOutputDoc>,
@@ -63,6 +66,9 @@ pub struct PluginDoc {
     pub version: Option<Version>,
     #[serde(skip)]
     pub owner: HookOwner,
+    /// The units of `inventory`, as the setup of a plugin. Loading moves them here.
+    #[serde(skip)]
+    pub lister: Option<Box<PluginDoc>>,
     #[serde(skip)]
     pub dialect: Dialect,
     #[serde(skip)]
@@ -114,6 +120,8 @@ pub enum HookOwner {
     Plugin,
     /// The document of a target. The hooks are its own hooks, and the plugin is a form of them that is never shown.
     Target,
+    /// The `inventory` of a plugin.
+    Inventory,
 }
 
 impl HookOwner {
@@ -125,7 +133,7 @@ impl HookOwner {
     /// Returns the names that the units can use.
     pub(crate) fn scope(self) -> Scope {
         match self {
-            Self::Plugin => Scope::Plugin,
+            Self::Plugin | Self::Inventory => Scope::Plugin,
             Self::Target => Scope::Own,
         }
     }
@@ -135,6 +143,11 @@ impl HookOwner {
 pub type HookDoc = Named<Entries<UnitSpec>>;
 
 impl PluginDoc {
+    /// The kind of the targets whose resources run the `inventory` of their plugins, and nothing else.
+    pub const INVENTORY: &str = "inventory";
+    /// The output of `inventory`, and the public output of such a resource.
+    pub const THINGS: &str = "things";
+
     /// Returns a plugin of Signadot whose document opens all outputs.
     #[must_use]
     pub fn with_open_outputs(&self) -> Self {

@@ -45,6 +45,8 @@ pub struct UnitPlan {
     pub unless: Vec<UnitRef>,
     /// True for the `verify` of an undo: it shows whether what it undoes is gone, and removes nothing.
     pub verifies: bool,
+    /// True for a unit of `inventory`: it fails if a page of an answer is not read.
+    pub lists: bool,
     /// True for an undo on whose outputs another undo of its units acts. [`Plan::mark_looks`](super::Plan::mark_looks) sets it,
     /// and no plan stores it.
     #[serde(skip)]

@@ -50,7 +50,7 @@ impl TargetFacts {
     /// The key starts with the beginning of the resource's name. It ends with a digest of the target's key, the whole name
     /// and the incarnation, so it differs between the resources of a target, also those of one name after each other, and
     /// between targets.
-    fn resource_key(&self, resource: &str, incarnation: u32) -> String {
+    pub fn resource_key(&self, resource: &str, incarnation: u32) -> String {
         let named = resource.bytes().map(|byte| byte.to_ascii_lowercase());
         let named = named.filter(u8::is_ascii_alphanumeric).skip_while(u8::is_ascii_digit);
         let mut key: String = named.take(KEY_NAME).map(char::from).collect();

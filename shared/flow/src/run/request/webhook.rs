@@ -142,7 +142,7 @@ impl SentWebhook<'_> {
             Err(failure) => return self.fail(failure, Some(&answer.response)).await,
         };
         let response = response.as_ref();
-        let unread = answer.unread.as_deref().filter(|_| !unit.undoes.is_empty());
+        let unread = answer.unread.as_deref().filter(|_| unit.lists || !unit.undoes.is_empty());
         let UndoneResult { may_act_until, is_rejected, .. } = *self.undone;
         // With a date in the past, a receiver is not ready, too: clocks differ.
         let wait = response.retry_after_seconds(self.ended).or(response.header("retry-after").map(|_| 0));
@@ -193,7 +193,7 @@ impl SentWebhook<'_> {
                     return until::begin(answers, until, response, (self.begun, seen_by)).await;
                 }
             },
-            (202, _) if unit.verifies => no_absence("it has no result yet (202)"),
+            (202, _) if unit.verifies || unit.lists => no_absence("it has no result yet (202)"),
             (200..=299, _) if unit.verifies => match answers.is_shown(&self.request, response) {
                 Ok(false) if let Some(why) = unread => no_absence(why),
                 Ok(false) if let Some((until, why)) = self.open_until().await? => {
@@ -206,8 +206,8 @@ impl SentWebhook<'_> {
                 }
                 Err(failure) => failure,
             },
-            // Another undo finds nothing by outputs of a part of a list.
-            (200..=299, _) if let Some(why) = unread.filter(|_| unit.only_asks()) => no_absence(why),
+            // Another undo finds nothing by outputs of a part of a list. An inventory without a part of it is wrong.
+            (200..=299, _) if let Some(why) = unread.filter(|_| unit.lists || unit.only_asks()) => no_absence(why),
             (200..=299, _) => match answers.outputs(&self.request, response) {
                 Ok(outputs) => {
                     return self.succeed(response, AttemptSuccess { outputs, ..AttemptSuccess::default() }).await;

@@ -53,8 +53,9 @@ impl UnitAnswers<'_> {
         answer: &'r HttpResponse,
     ) -> Result<(Cow<'r, HttpResponse>, Option<String>), AttemptFailure> {
         let is_success = (200..300).contains(&answer.status);
-        // What an undo reads from a page for people shows nothing.
-        let is_judged = sent.is_changing() || !self.attempt.unit.undoes.is_empty();
+        // What an undo or an inventory reads from a page for people shows nothing.
+        let unit = self.attempt.unit;
+        let is_judged = sent.is_changing() || unit.lists || !unit.undoes.is_empty();
         if is_success && is_judged && sent.is_page(answer) {
             return Err(self.unreadable(sent, answer, ReasonCode::OutputInvalid, None));
         }
