@@ -176,6 +176,10 @@ pub struct TargetInfo {
     pub unconfirmed: u32,
     /// Plugin versions in use, as `name@version`.
     pub plugins: Vec<String>,
+    /// What the names of its things can contain: `target.key`, `resource.key` of each resource and `EBB_KEY` of each unit. With
+    /// `keys`. Of a gone target without stored data, `target.key` only.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub keys: Vec<String>,
     /// The reason why the target, or the next instance of its name, waits. For people.
     pub waits_for: Option<String>,
     /// The waits of `waitsFor` in fields.

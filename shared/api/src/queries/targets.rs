@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use ebb_documents::plan::Plan;
+use ebb_documents::plan::{HookPlan, Plan, document_name};
 use ebb_engine::{Hook, TargetPhase};
 use ebb_protocol::api::{ResourceDetail, RunDetail, TargetDetail, TargetInfo, TargetPage, TargetSelector};
+use ebb_protocol::id::unit_key;
 use ebb_protocol::{FieldError, RunId, TargetAccess, TargetKey, lifecycle, limits, rfc3339, words};
 use ebb_store::{ListPage, Store, TargetHead, TargetList};
 
@@ -13,10 +14,12 @@ use crate::{HttpResult, OidcIssuers};
 use ebb_flow::instance::notify;
 use ebb_flow::instance::target_outputs::{OutputsProblem, READ_LESS, SensitiveValues, TargetOutputs, target_outputs};
 use ebb_flow::run::removal::evidence;
-use ebb_flow::{CompiledPlan, Env, FlowError, FlowResult, outages};
+use ebb_flow::{CompiledPlan, Env, FlowError, FlowResult, outages, target_facts};
 
 /// Maximum targets of a page.
 const PAGE: usize = 100;
+/// The same with the keys of the targets. Each has at most about 1,500.
+const KEYS_PAGE: usize = 50;
 /// Targets that are read for a page before it ends, if few of them are selected. A page that ended earlier would count those
 /// that the caller may not read.
 const MAX_READ: usize = 1_000;
@@ -71,10 +74,11 @@ fn has_text(target: &TargetHead, owner_name: Option<&String>, text: &str) -> boo
 }
 
 /// Returns a page of the targets that fit a selector and that `access` covers. With `unconfirmed`, only those with unconfirmed
-/// removals. `token` is the `nextToken` of the previous page in clear. An invalid request is rejected with the malformed field.
+/// removals; with `keys`, they have their keys. `token` is the `nextToken` of the previous page in clear. An invalid request is
+/// rejected with the malformed field.
 pub(crate) async fn list(
-    (store, issuers): (&Store, &OidcIssuers),
-    (list, unconfirmed): (TargetList, bool),
+    (env, issuers): (&Env, &OidcIssuers),
+    (list, unconfirmed, keys): (TargetList, bool, bool),
     selector: &TargetSelector,
     access: &TargetAccess,
     token: Option<&str>,
@@ -86,17 +90,20 @@ pub(crate) async fn list(
             && access.covers(target.owner.as_deref(), &target.labels)
             && fits((selector, &labels), target, owner_name(target).as_ref())
     };
-    let found = selected(store, (list, selector.kind.as_deref()), token, PAGE, is_listed).await?;
+    let count = if keys { KEYS_PAGE } else { PAGE };
+    let found = selected(&env.store, (list, selector.kind.as_deref()), token, count, is_listed).await?;
     let ListPage { targets, damaged, next } = found;
     for reason in &damaged {
         tracing::error!(reason, "cannot read a target");
     }
-    let shown = targets.into_iter().map(|mut target| {
+    let mut shown = Vec::with_capacity(targets.len());
+    for mut target in targets {
         hide_waiting(&mut target, access);
-        TargetInfo { owner_name: owner_name(&target), ..about(&target) }
-    });
+        let keys = if keys { keys_of(env, &target).await? } else { Vec::new() };
+        shown.push(TargetInfo { owner_name: owner_name(&target), keys, ..about(&target) });
+    }
     let next_token = next.map(|(kind, name)| format!("{kind}/{name}"));
-    Ok(TargetPage { targets: shown.collect(), damaged, outages: Vec::new(), next_token })
+    Ok(TargetPage { targets: shown, damaged, outages: Vec::new(), next_token })
 }
 
 /// Returns at most `count` targets that are selected, of at most about 1,000 that are read. `token` is the `nextToken` of the
@@ -153,6 +160,27 @@ pub(crate) fn hide_waiting(target: &mut TargetHead, access: &TargetAccess) {
     target.waiting.take_if(|waiting| !access.covers(waiting.owner.as_deref(), &waiting.labels));
 }
 
+/// Returns the keys of a target and of its present and former resources and units.
+async fn keys_of(env: &Env, target: &TargetHead) -> FlowResult<Vec<String>> {
+    let loaded = match env.plan_of(target).await {
+        // Its stored data is removed before its entry in the list.
+        Err(FlowError::Damaged { .. }) if target.removed.is_some() => return Ok(vec![target.instance_key()]),
+        loaded => loaded?,
+    };
+    let plan = &loaded.plan;
+    let facts = target_facts(target.target_key().instance(&target.uid), target.generation, &plan.target);
+    let former = plan.update.iter().flat_map(|update| &update.former);
+    let former = former.filter_map(|(name, former)| Some((name, former.resource.as_ref()?)));
+    let resources = plan.resources.iter().chain(former);
+    let resources = resources.map(|(name, resource)| facts.resource_key(document_name(name), resource.incarnation));
+    let units = plan.hooks.iter().flat_map(HookPlan::places).filter(|(at, unit)| unit.is_setup(at.hook));
+    let units = units.map(|(at, unit)| {
+        let scope = if let Hook::Update(_) = at.hook { target.run(at.hook).to_string() } else { facts.key.clone() };
+        unit_key(&scope, document_name(unit.resource()), unit.name())
+    });
+    Ok(std::iter::once(facts.key.clone()).chain(resources).chain(units).collect())
+}
+
 /// Returns the facts of a target for lists.
 pub fn about(target: &TargetHead) -> TargetInfo {
     let stops = !target.phase.is_alive();
@@ -175,6 +203,7 @@ pub fn about(target: &TargetHead) -> TargetInfo {
         overridden: target.is_overridden,
         unconfirmed: target.unconfirmed,
         plugins: target.plugins.clone(),
+        keys: Vec::new(),
         waits_for: words::waits_for(&waits),
         waits,
     }

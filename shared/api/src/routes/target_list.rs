@@ -20,6 +20,8 @@ pub(super) struct ListFlags {
     gone: bool,
     /// Lists only targets without evidence that all their resources were removed.
     unconfirmed: bool,
+    /// Adds the keys of the targets.
+    keys: bool,
 }
 
 /// The parameters of a list. The deserialization of axum has no repeated parameters.
@@ -48,6 +50,7 @@ impl TryFrom<Vec<(String, String)>> for ListQuery {
                 "nextToken" => selector.next_token = Some(value),
                 "gone" => flags.gone = flag(&name, &value)?,
                 "unconfirmed" => flags.unconfirmed = flag(&name, &value)?,
+                "keys" => flags.keys = flag(&name, &value)?,
                 "owner" => selector.owner = Some(value),
                 "plugin" => selector.plugin = Some(value),
                 "q" => selector.text = Some(value),
@@ -68,21 +71,22 @@ pub(super) const PAGE: &str = "page of targets";
 ))]
 pub(crate) async fn list(
     server: Permitted<ReadTargets>,
-    Query(ListQuery { mut selector, flags: ListFlags { gone, unconfirmed } }): Query<ListQuery>,
+    Query(ListQuery { mut selector, flags: ListFlags { gone, unconfirmed, keys } }): Query<ListQuery>,
 ) -> HttpResult<Json<TargetPage>> {
     let list = if gone { TargetList::Gone } else { TargetList::Active };
     let token = server.opened_token(PAGE, selector.next_token.take())?;
-    let (store, access) = (&server.env.store, server.access());
+    let (env, access) = (&server.env, server.access());
     selector.owner = selector.owner.map(|owner| server.caller.owner(&owner).to_owned());
     let issuers = &server.tokens.issuers;
-    let mut page = targets::list((store, issuers), (list, unconfirmed), &selector, &access, token.as_deref()).await?;
+    let mut page =
+        targets::list((env, issuers), (list, unconfirmed, keys), &selector, &access, token.as_deref()).await?;
     if access.is_limited() {
         // They name targets that the caller may not read.
         page.damaged.clear();
     }
     page.next_token = page.next_token.map(|token| server.sealed(PAGE, token));
     if list == TargetList::Active {
-        page.outages = clusters::outages(store).await?.into_values().collect();
+        page.outages = clusters::outages(&env.store).await?.into_values().collect();
     }
     Ok(Json(page))
 }

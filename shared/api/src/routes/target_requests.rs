@@ -3,6 +3,7 @@
 use axum::Json;
 use axum::body::Body;
 use axum::http::{HeaderMap, StatusCode};
+use ebb_documents::PluginDoc;
 use ebb_flow::lifecycle::Protection;
 use ebb_flow::operator::target_request::{self, TargetRequest};
 use ebb_flow::{FollowUp, telemetry};
@@ -28,7 +29,7 @@ pub(crate) struct DryRunQuery {
     pub(super) dry_run: bool,
 }
 
-/// Creates a target or updates a living one. Scope: `targets:write`.
+/// Creates a target or updates a living one. Scope: `targets:write`, and `operate` for the kind `inventory`.
 #[utoipa::path(post, path = "/v1/targets", operation_id = "applyTarget", tag = "targets", request_body = ApplyTarget,
     params(DryRunQuery, ("idempotency-key" = Option<String>, Header, description = "The name of the request, 1 to 128 visible ASCII characters. A repetition begins no second instance.", pattern = "^[!-~]{1,128}$")),
     responses(
@@ -52,6 +53,10 @@ pub(crate) async fn apply(
 ) -> HttpResult<ReceiptResponse> {
     let key = idempotency_key(&headers)?;
     let target: ApplyTarget = super::read_json_within(body, limits::WEBHOOK_BODY).await?;
+    // An inventory names what others have made.
+    if target.kind == PluginDoc::INVENTORY {
+        server.caller.require(ApiPermission::Operate)?;
+    }
     let request = TargetRequest { target, key, access: server.access(), source: None };
     if query.dry_run {
         return Ok((StatusCode::OK, None, Json(previewed(&server, request).await?)));
