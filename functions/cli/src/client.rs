@@ -35,6 +35,8 @@ const ATTEMPT: &str = "ebb-attempt";
 const LOG_BYTES: &str = "ebb-log-bytes";
 /// The query parameter with the token of the next page.
 const NEXT_TOKEN: &str = "nextToken";
+/// The beginning of a warning about a target that is missing in a list.
+pub(crate) const UNREAD: &str = "cannot read a target";
 /// The CloudEvents `source` of lifecycle webhooks.
 const SOURCE: &str = "ebb-cli";
 
@@ -172,7 +174,7 @@ impl ApiClient {
         }
     }
 
-    /// Returns the active targets of a selector. `flags` are further parameters of the list: `gone`, `unconfirmed`.
+    /// Returns the active targets of a selector. `flags` are further parameters of the list: `gone`, `unconfirmed`, `keys`.
     ///
     /// The set contains one warning for each target that cannot be read, and for each recorded outage of a cluster.
     pub(crate) async fn targets(
@@ -192,7 +194,7 @@ impl ApiClient {
             let query = [&selected[..], &[(NEXT_TOKEN, token.as_deref())]].concat();
             let page: TargetPage = self.read(self.query(Method::GET, &["targets"], &query)).await?;
             targets.extend(page.targets);
-            warnings.extend(page.damaged.iter().map(|reason| format!("cannot read a target: {reason}")));
+            warnings.extend(page.damaged.iter().map(|reason| format!("{UNREAD}: {reason}")));
             warnings.extend(page.outages.iter().map(|outage| {
                 let RelayOutage { cluster, since, reason, .. } = outage;
                 format!("cluster {cluster} has not responded since {}: {reason}", timing::clock(since))
@@ -298,9 +300,15 @@ impl ApiClient {
         self.read(key.into_iter().fold(request, |request, key| request.header("idempotency-key", key))).await
     }
 
-    /// Deletes a target, and the instance that waits for its name. `allow_protected` needs the scope `operate`.
-    pub(crate) async fn delete_target(&self, target: &TargetRef, allow_protected: bool) -> Result<TargetReceipt> {
-        let query = [("allowProtected", allow_protected.then_some("true"))];
+    /// Deletes a target, and the instance that waits for its name, or only the instance `uid`. `allow_protected` needs the
+    /// scope `operate`.
+    pub(crate) async fn delete_target(
+        &self,
+        target: &TargetRef,
+        uid: Option<&str>,
+        allow_protected: bool,
+    ) -> Result<TargetReceipt> {
+        let query = [("uid", uid), ("allowProtected", allow_protected.then_some("true"))];
         let request = self.query(Method::DELETE, &["targets", &target.kind, &target.name], &query);
         self.of_target(target, request).await
     }

@@ -115,7 +115,7 @@ impl DeleteArgs {
     /// Deletes a target with the instance that waits for its name, which would begin otherwise. The server refuses both or none,
     /// and with `force` it needs the scope that the stop of the teardown needs.
     async fn delete(&self, client: &ApiClient, target: &TargetRef, seen: &TargetDetail) -> Result<()> {
-        client.delete_target(target, self.allow_protected || self.force).await?;
+        client.delete_target(target, None, self.allow_protected || self.force).await?;
         if let Some(uid) = &seen.waiting_uid {
             output::status_line(&format!("the waiting instance of {target} was cancelled (uid {uid})"));
         }

@@ -12,6 +12,7 @@ mod event;
 mod get;
 mod graph;
 mod history;
+mod inventory;
 mod kinds;
 mod login;
 mod logs;
@@ -129,6 +130,8 @@ enum EbbCommand {
     Token(TokenCommand),
     /// List objects of ended sandboxes that remain in clusters
     Orphans(orphans::OrphansArgs),
+    /// Compare what exists of a plugin with what Ebb knows
+    Inventory(Box<inventory::InventoryArgs>),
     /// Serve tools for coding agents by the Model Context Protocol (MCP)
     Mcp(mcp::McpArgs),
     /// Print the JSON Schema of a document
@@ -210,6 +213,7 @@ impl EbbCli {
             EbbCommand::Token(TokenCommand::List(output)) => token::list(&connect(server)?, output).await,
             EbbCommand::Token(TokenCommand::Revoke(args)) => args.run(&connect(server)?).await,
             EbbCommand::Orphans(args) => args.run(&connect(server)?).await,
+            EbbCommand::Inventory(args) => Box::pin(args.run(&connect(server)?)).await,
             EbbCommand::Mcp(args) => args.run(connect(server)?).await,
             EbbCommand::Schema(args) => args.run(),
             EbbCommand::Completions { shell } => {
