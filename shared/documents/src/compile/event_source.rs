@@ -105,7 +105,8 @@ pub fn event_source(doc: &SourceDoc) -> Result<(EventSource, Vec<Diagnostic>), D
             }
             let (name, verify, fetch, target) =
                 (doc.name.value.clone(), verify.clone(), fetch.flatten(), defaults.target);
-            let source = EventSource { name, verify, with, fetch, target, id, entries, listing };
+            let limit = doc.limit.as_ref().map(|limit| (limit.living.value, limit.then));
+            let source = EventSource { name, verify, limit, with, fetch, target, id, entries, listing };
             // The values of params can be wrong, which no check of a text shows.
             let parts = source.listing.as_ref().map(|listing| source.list_parts(listing));
             match (parts, &doc.exists) {
@@ -117,9 +118,6 @@ pub fn event_source(doc: &SourceDoc) -> Result<(EventSource, Vec<Diagnostic>), D
                 }
                 _ => Ok((source, warnings)),
             }
-            let (name, verify) = (doc.name.value.clone(), verify.clone());
-            let limit = doc.limit.as_ref().map(|limit| (limit.living.value, limit.then));
-            Ok((EventSource { name, verify, limit, with, fetch: fetch.flatten(), id, entries }, warnings))
         }
         _ => Err(errors.sorted()),
     }

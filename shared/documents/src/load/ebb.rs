@@ -61,6 +61,10 @@ fn plugin(reader: &DocumentReader<'_>, node: &YamlNode, expanded: String) -> Opt
     verification::add_units(reader, &mut plugin);
     check_hooks(reader, node, &plugin);
     inventory::take(reader, &mut plugin);
+    if let Some(lister) = &mut plugin.lister {
+        check_units(reader, lister);
+        lister.apply_defaults();
+    }
     plugin.apply_defaults();
     Some(plugin)
 }

@@ -103,6 +103,8 @@ pub struct ExistsDoc {
     /// True if a thing without a target gets one.
     #[serde(default)]
     pub create: bool,
+}
+
 /// The most living targets of a source.
 #[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
 #[serde(rename = "Limit", deny_unknown_fields)]

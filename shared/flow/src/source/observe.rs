@@ -16,7 +16,7 @@ use ebb_store::{DesiredKey, DesiredTarget, ListFindings, ListPass, MissingTarget
 use futures::{FutureExt as _, StreamExt as _, TryStreamExt as _};
 
 use super::drift::{Observation, ObservedDrift};
-use super::{delivery, list, reconcile, record};
+use super::{list, reconcile, record};
 use crate::instance::history::{self, Decision};
 use crate::run::credential::{self, ConnectionUser};
 use crate::{Env, FlowError, FlowResult, RequestError};
@@ -65,7 +65,7 @@ pub(crate) async fn observe(env: &Env, name: &str) -> FlowResult<()> {
     if watch.due > env.now() {
         return Ok(());
     }
-    let source = match delivery::find(env, name).await {
+    let source = match super::find(env, name).await {
         Ok(source) => Some(source),
         Err(RequestError::Failed(error)) => return Err(error),
         Err(RequestError::Rejected(_)) => None,
@@ -229,7 +229,8 @@ impl Observer<'_> {
         };
         if is_lost {
             let (delivery, document) = (format!("listed {}", rfc3339(begun)), Some(document));
-            let event = DesiredTarget { delivery, key, sent, order, document, ..DesiredTarget::default() };
+            let is_limited = self.source.limit.is_some();
+            let event = DesiredTarget { delivery, key, sent, order, document, is_limited, ..DesiredTarget::default() };
             record::record_after(self.env, &event, seen.map_or(0, |seen| seen.version)).await?;
             self.apply(&event.key).await?;
         }

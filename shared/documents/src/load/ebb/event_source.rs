@@ -32,6 +32,7 @@ pub(super) fn event_source(reader: &DocumentReader<'_>, node: &YamlNode, expande
     }
     if let Some(connection) = source.exists.as_ref().and_then(|exists| exists.value.connection.as_ref()) {
         reader.check_name(connection, "the connection's name", NameSyntax::Signadot, MAX_NAME);
+    }
     if let Some(limit) = source.limit.as_ref().filter(|limit| !(1..=200).contains(&limit.living.value)) {
         let message = format!("`living` is {}; it is from 1 to 200", limit.living.value);
         let wrong = reader.wrong("limit", limit.living.at, message);

@@ -1,6 +1,5 @@
 //! Makes a plugin of the `inventory` of a plugin. Its setup lists what exists, and it has no other hook.
 
-use super::check_units;
 use crate::load::reader::DocumentReader;
 use crate::model::{
     ActionDoc, At, Cleanup, Entries, HookOwner, Named, PluginDoc, PublicOutputDoc, UnitDoc, WebhookMethod,
@@ -29,7 +28,7 @@ pub(super) fn take(reader: &DocumentReader<'_>, plugin: &mut PluginDoc) {
     };
     let value = At { value: template::of_output(&unit.name.value, &output.name.value), at: output.name.at };
     let things = Named { name: output.name.clone(), inner: PublicOutputDoc { value, show: None } };
-    let mut lister = PluginDoc {
+    plugin.lister = Some(Box::new(PluginDoc {
         name: plugin.name.clone(),
         max_concurrent: plugin.max_concurrent.clone(),
         params: plugin.params.clone(),
@@ -40,10 +39,7 @@ pub(super) fn take(reader: &DocumentReader<'_>, plugin: &mut PluginDoc) {
         owner: HookOwner::Inventory,
         source: reader.source.clone(),
         ..PluginDoc::default()
-    };
-    check_units(reader, &lister);
-    lister.apply_defaults();
-    plugin.lister = Some(Box::new(lister));
+    }));
 }
 
 /// Returns false for a unit that could change something, or whose result could be that of a part of its questions.
