@@ -104,15 +104,20 @@ fn merge(
     };
     // The objects of `bind` hold nothing.
     let is_lost = |name: &str| name != HookOwner::BIND && old.get(name).is_some_and(exists);
-    let ended = resources.iter().filter(|(name, _)| ended_name(0, &resources, name).is_some());
-    let lost = ended.map(|(name, _)| name).filter(|name| is_lost(name)).cloned().collect();
     let number = current.update.as_ref().map_or(0, |state| state.number) + 1;
+    let is_ended = |change: &ResourceEffect| matches!(change, ResourceEffect::Removed | ResourceEffect::Replaced);
+    let ended = resources.iter().filter(|(_, change)| is_ended(change)).map(|(name, _)| {
+        let resource = name.split('/').next().unwrap_or_default();
+        (name.clone(), former_name(resource, number))
+    });
+    let ended: EndedNames = ended.collect();
+    let lost = ended.keys().filter(|name| is_lost(name)).cloned().collect();
     let updated = resources.iter().filter(|(_, change)| **change == ResourceEffect::Updated).map(|(name, _)| name);
     let incomplete = |name: &str| incomplete_update(current, name, is_done);
     let read_before = old_params::readers((current, wanted), updated, incomplete);
-    let former = former(current, number, &resources, &read_before);
+    let former = former(current, number, &ended, &read_before);
     let mut merge = PlanMerge {
-        current: renamed(current, number, &resources),
+        current: renamed(current, &ended),
         old: &old,
         former,
         read_before,
@@ -130,24 +135,18 @@ fn merge(
     merge.finish(content.to_owned(), new)
 }
 
-/// Returns the name that the update `number` gives to a resource if it undoes the resource.
-fn ended_name(number: u32, resources: &BTreeMap<String, ResourceEffect>, name: &str) -> Option<String> {
-    match resources.get(name)? {
-        ResourceEffect::Removed | ResourceEffect::Replaced => Some(former_name(name.split('/').next()?, number)),
-        ResourceEffect::Added | ResourceEffect::Updated => None,
-    }
-}
+/// The resources that an update undoes, each with its name from then on.
+type EndedNames = BTreeMap<String, String>;
 
 /// Returns a plan with the new keys of the units of resources that the update undoes.
-fn renamed(plan: &Plan, number: u32, resources: &BTreeMap<String, ResourceEffect>) -> Plan {
-    let ended = |name: &str| ended_name(number, resources, name);
+fn renamed(plan: &Plan, ended: &EndedNames) -> Plan {
     let undos = own_undos(plan);
     let mut plan = plan.clone();
     for HookPlan { hook, units } in &mut plan.hooks {
         for (at, unit) in (0..).zip(units) {
             let at = UnitRef { hook: *hook, unit: at };
             let undone = undos.iter().filter(|undo| undo.units.contains(&at)).flat_map(|undo| &undo.undone);
-            if let Some(name) = ended(part(unit)).or_else(|| undone.copied().find_map(ended)) {
+            if let Some(name) = ended.get(part(unit)).or_else(|| undone.copied().find_map(|name| ended.get(name))) {
                 unit.key = format!("{name}/{}", unit.name());
             }
         }
@@ -158,7 +157,7 @@ fn renamed(plan: &Plan, number: u32, resources: &BTreeMap<String, ResourceEffect
 fn former(
     plan: &Plan,
     number: u32,
-    resources: &BTreeMap<String, ResourceEffect>,
+    ended: &EndedNames,
     read_before: &BTreeMap<String, String>,
 ) -> BTreeMap<String, FormerResource> {
     let mut former = plan.update.as_ref().map(|state| state.former.clone()).unwrap_or_default();
@@ -167,15 +166,13 @@ fn former(
         let resource = plan.resource(before).cloned();
         former.insert(former_name(name, number), FormerResource { resource, names });
     }
-    let ended = resources.keys().filter_map(|name| Some((name.clone(), ended_name(number, resources, name)?)));
-    let ended: BTreeMap<String, String> = ended.collect();
-    for (name, ended_name) in &ended {
+    for (name, ended_name) in ended {
         let resource = plan.resources.get(name).cloned();
         former.insert(ended_name.clone(), FormerResource { resource, names: BTreeMap::new() });
     }
     // A resource that ended earlier keeps the names that it has already.
     for one in former.values_mut() {
-        for (name, ended_name) in &ended {
+        for (name, ended_name) in ended {
             one.names.entry(name.clone()).or_insert_with(|| ended_name.clone());
         }
     }
