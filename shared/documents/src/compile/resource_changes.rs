@@ -6,6 +6,7 @@ use ebb_engine::{Hook, ResourceEffect};
 use serde::Serialize;
 
 use super::plan_content::{part, search_digest, units_of};
+use crate::plan::PublicOutput;
 use crate::{HookOwner, Plan, ResourceOrigin, UnitPlan, UnitRef, cluster_name};
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -61,20 +62,16 @@ pub(super) fn changes(
     };
     // An output with the key of a replaced resource has another value, although it reads no unit.
     let reads_key = |name: &str, origin: &ResourceOrigin, changes: &BTreeMap<String, ResourceEffect>| {
-        let replaced = wanted
-            .resources
-            .iter()
-            .filter(|(maker, _)| *maker != name && changes.get(*maker) == Some(&ResourceEffect::Replaced));
-        let keyed = replaced.flat_map(|(maker, resource)| {
-            let outputs = resource.outputs.iter().filter(|(_, output)| text(&output.value).contains("resource.key"));
-            outputs.map(move |(output, _)| format!("resources.{maker}.outputs.{output}"))
-        });
+        let is_keyed = |(maker, _, output): &(&str, &str, &PublicOutput)| {
+            let is_replaced = *maker != name && changes.get(*maker) == Some(&ResourceEffect::Replaced);
+            is_replaced && text(&output.value).contains("resource.key")
+        };
+        let mut keyed = wanted.public_outputs(None).filter(is_keyed);
         let own = || {
             let units: Vec<&UnitPlan> = origin.units.values().filter_map(|&at| wanted.unit(at)).collect();
             text(&(units, wanted.resources.get(name).map(|resource| &resource.params)))
         };
-        let keyed: Vec<String> = keyed.collect();
-        !keyed.is_empty() && keyed.iter().any(|read| own().contains(read))
+        keyed.any(|(maker, output, _)| own().contains(&format!("resources.{maker}.outputs.{output}")))
     };
     let own_undos: Vec<_> = own_undos(current).into_iter().chain(own_undos(wanted)).collect();
     // The readers of a replaced resource are replaced, too, and then their readers.
