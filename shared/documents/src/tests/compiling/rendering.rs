@@ -137,26 +137,6 @@ fn failures_of_answers() {
 }
 
 #[test]
-fn null_becomes_no_text() {
-    let [source, reader, sandbox] = [
-        include_str!("../../../tests/plans/null-source.yaml"),
-        include_str!("../../../tests/plans/null-reader.yaml"),
-        include_str!("../../../tests/plans/null-params.yaml"),
-    ];
-    for (webhook, expected) in rows::<(String, Result<Value, String>)>("null_becomes_no_text") {
-        let url = if webhook.starts_with("url:") { "" } else { "url: \"https://e.example/\", " };
-        let hooks = format!("preStart: {{u: {{webhook: {{{url}{webhook}}}}}}}");
-        let (plan, _) = compiled(sandbox, &[source, &reader.replace("HOOKS", &hooks)]).unwrap();
-        let null = ProducerState::Outputs(BTreeMap::from([("o".to_owned(), RenderValue::Json(Value::Null))]));
-        let made = rendered(&plan, "r/u", &[("n/a", null)]).map(|made| match made {
-            RenderedUnit::Webhook(request) => request.body.map_or(json!(request.headers), |body| body.shown()),
-            other => panic!("{other:?}"),
-        });
-        assert_eq!(made.map_err(|error| error.to_string()), expected, "{webhook}");
-    }
-}
-
-#[test]
 fn outputs_that_the_environment_reads_are_visible() {
     let plan = pair(include_str!("../../../tests/plans/own-event.yaml")).unwrap();
     assert!(plan.visible_outputs(None)[&at(&plan, "target/event")].contains("id"));
