@@ -10,7 +10,7 @@ use super::fixtures::{ALONE, OneFile, planned};
 use super::plans::outline;
 use super::rendering::{facts, known, previewed, rendered, response_outputs, shown};
 use crate::render::{ProducerState, RenderResult, RenderValue, RenderedRequest, RenderedUnit};
-use crate::{Diagnostic, Diagnostics, DocumentVars, NoFiles, Plan, load, render};
+use crate::{Diagnostic, Diagnostics, Document, DocumentVars, NoFiles, Plan, RouteGroupDoc, load, render};
 
 /// Documents and what is made of them. The tables describe the keys.
 #[serde_with::apply(BTreeMap => #[serde(default)])]
@@ -97,7 +97,10 @@ impl DocumentCase {
             _ => (ALONE, documents.as_slice()),
         };
         let (files, none) = (OneFile(self.embedded.as_bytes()), DocumentVars::none());
-        let sandbox = load::sandbox("sandbox.yaml", sandbox, &NoFiles, &none)?;
+        let sandbox = match load::document("sandbox.yaml", sandbox, &NoFiles, &none)? {
+            Document::Sandbox(target) | Document::RouteGroup(RouteGroupDoc { target, .. }) => target,
+            other => panic!("{}: {other:?}", self.case),
+        };
         let mut loaded = Vec::new();
         for text in plugins {
             loaded.extend(load::plugins("plugin.yaml", text, &files, &none)?);

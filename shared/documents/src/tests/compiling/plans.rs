@@ -7,9 +7,10 @@ use ebb_engine::Hook;
 use serde_json::json;
 
 use super::fixtures::{SHARED_PG, TENANT_DB, TOPICS, WIRED, alone, compiled, pair, plan_edges, planned, plugins};
+use crate::plan::ManifestConditions;
 use crate::render::response_value;
 use crate::tests::{repeated, rows};
-use crate::{Action, KnownOutputs, Plan, PluginDoc, TargetFacts, UnitContext, UnitRef, compile, load};
+use crate::{KnownOutputs, Plan, PluginDoc, TargetFacts, UnitContext, UnitRef, compile, load};
 
 fn named(plan: &Plan, at: UnitRef) -> String {
     plan.unit(at).map(|unit| unit.key.clone()).unwrap_or_default()
@@ -71,18 +72,6 @@ fn a_verification_shows_what_is_left() {
     assert!(is_shown(json!(5)).is_err());
 }
 
-/// A route group has `bind` under the same key as a sandbox of Signadot.
-#[test]
-fn a_route_group_binds_outputs() {
-    let text = "name: g\nspec:\n  match: {label: {key: a, value: b}}\n  cluster: c\nebb:\n  resources: [{name: pg, plugin: shared-postgres}]\n  protect: {pg: true}\n  bind: [{secret: {namespace: web, name: g}, data: {URL: \"${resources.pg.outputs.dsn}\"}}]\n";
-    let read = load::document("group.yaml", text, &load::NoFiles, &load::DocumentVars::none());
-    let load::Document::RouteGroup(group) = read.unwrap() else { panic!("a route group") };
-    let (plan, _) = planned(&group.target, &plugins(&[SHARED_PG]).unwrap()).unwrap();
-    let keys: Vec<&str> = plan.hooks.iter().flat_map(|hook| &hook.units).map(|unit| unit.key.as_str()).collect();
-    assert_eq!(keys, ["pg/start", "bind/secret-1", "pg/stop", "bind/secret-1.removal"]);
-    assert_eq!(plan.protected().collect::<Vec<_>>(), ["pg"]);
-}
-
 /// The outputs of Signadot's steps stay in the cluster unless the document opens them. A param of such a plugin can get
 /// a sensitive value. An update to a document that closes or opens outputs replaces nothing.
 #[test]
@@ -111,18 +100,10 @@ fn outputs_of_signadot_plugins_are_sensitive() {
 
 #[test]
 fn each_manifest_has_its_conditions() {
-    let action = |conditions: &str| {
-        let plan = alone(&format!("{}{conditions}", include_str!("../../../tests/plans/conditions.yaml")));
-        let Action::Object(object) = plan.hooks[0].units[0].action.clone() else { panic!("{plan:?}") };
-        object
-    };
-    let listed =
-        action("      ready: [null, \"${object.status.phase == 'Succeeded'}\"]\n      fail: object.status.failed\n");
-    let (ready, fail) = (listed.ready.unwrap(), listed.fail.unwrap());
-    assert_eq!([ready.of(0), ready.of(1), ready.of(2)], [None, Some("object.status.phase == 'Succeeded'"), None]);
-    assert_eq!([fail.of(0), fail.of(1)], [Some("object.status.failed"), None]);
-    let single = serde_json::to_value(action("      ready: ${true}\n")).unwrap();
-    assert_eq!((&single["ready"], single.get("fail")), (&json!("true"), None), "the form that plans had before lists");
+    let each = ManifestConditions::Each(vec![None, Some("object.a".to_owned())]);
+    assert_eq!([each.of(0), each.of(1), each.of(2)], [None, Some("object.a"), None]);
+    let first = ManifestConditions::First("object.b".to_owned());
+    assert_eq!([first.of(0), first.of(1)], [Some("object.b"), None]);
 }
 
 /// Collections of InfraKit are plugins whose units refer to each other.
