@@ -154,13 +154,9 @@ pub fn repair_own(current: &Plan, wanted: &Plan) -> Result<PlanRepair, RepairErr
                 !at.hook.is_setup() || frozen.is_some_and(|frozen| declared == Some(frozen))
             });
             let key = wanted.unit(read.at).map(|maker| maker.key.as_str()).unwrap_or_default();
-            let missing = || RepairError::Missing {
-                plugin: DOCUMENT.to_owned(),
-                unit: unit.key.clone(),
-                value: format!("`{}` of `{key}`", read.output),
-                reason: "the setup of the target did not have, or not in this form",
-            };
-            read.at = maker.ok_or_else(missing)?;
+            let value = || format!("`{}` of `{key}`", read.output);
+            let reason = "the setup of the target did not have, or not in this form";
+            read.at = maker.ok_or_else(|| missing(DOCUMENT, unit, value(), reason))?;
         }
         let after = in_place(unit, new, reads);
         changes.extend(replaced(&mut plan, *at, "the former document", unit, after));
@@ -237,6 +233,10 @@ fn check_edges(
     Err(RepairError::OtherEdges { plugin: version.to_owned(), unit: unit.to_owned(), field, expected, found })
 }
 
+fn missing(version: &str, unit: &UnitPlan, value: String, reason: &'static str) -> RepairError {
+    RepairError::Missing { plugin: version.to_owned(), unit: unit.key.clone(), value, reason }
+}
+
 /// A teardown unit of the plan with its counterpart in the other version.
 struct UnitRepair<'a> {
     current: &'a Plan,
@@ -274,8 +274,7 @@ impl UnitRepair<'_> {
     }
 
     fn missing(&self, value: String, reason: &'static str) -> RepairError {
-        let (plugin, unit) = (self.version.to_owned(), self.unit.key.clone());
-        RepairError::Missing { plugin, unit, value, reason }
+        missing(self.version, self.unit, value, reason)
     }
 
     /// Returns the names of the units of the plugin for which the unit of the other version waits because of its author.
@@ -374,12 +373,8 @@ fn check_reads(plan: &Plan, version: &str) -> Result<(), RepairError> {
         for read in unit.reads.iter().filter(|read| read.at.hook.is_teardown()) {
             let maker = plan.unit(read.at).filter(|maker| !maker.outputs.contains_key(&read.output));
             let Some(maker) = maker else { continue };
-            return Err(RepairError::Missing {
-                plugin: version.to_owned(),
-                unit: unit.key.clone(),
-                value: format!("`{}` of `{}`", read.output, maker.key),
-                reason: "the other version does not have",
-            });
+            let value = format!("`{}` of `{}`", read.output, maker.key);
+            return Err(missing(version, unit, value, "the other version does not have"));
         }
     }
     Ok(())
