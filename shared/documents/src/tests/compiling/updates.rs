@@ -8,7 +8,6 @@ use serde_json::Value;
 
 use super::fixtures::compiled;
 use crate::compile::{self, PlanUpdate, UpdateError};
-use crate::tests::rows;
 use crate::{Plan, TargetFacts, UnitPlan, UnitRef};
 
 /// A database with an undo.
@@ -158,19 +157,6 @@ fn changes_have_these_effects_and_units() {
 }
 
 const WIRED: &str = "db: {plugin: db}, search: {plugin: search, params: {dsn: \"${resources.db.outputs.dsn}\"}}";
-
-/// Each commit changes the label `sha` of a pull request.
-#[test]
-fn a_resource_depends_on_the_labels_that_it_reads() {
-    let made = |labels: &str, rows: &str| {
-        plan(&format!("labels: {{{labels}}}\nresources: {{x: {{plugin: db, params: {{rows: {rows:?}}}}}}}\n"))
-    };
-    for (read, is_replaced) in rows::<(String, bool)>("a_resource_depends_on_the_labels_that_it_reads") {
-        let rest = "repository: r, sha2: s, sha-of-base: b";
-        let (one, other) = (made(&format!("sha: aa, {rest}"), &read), made(&format!("sha: bbb, {rest}"), &read));
-        assert_eq!(!update(&one, &other).resources.is_empty(), is_replaced, "{read}");
-    }
-}
 
 #[test]
 fn a_former_resource_reads_what_it_was_made_with() {
