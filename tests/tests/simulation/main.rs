@@ -14,6 +14,7 @@ mod regressions;
 mod scenarios;
 mod schedules;
 mod source_states;
+mod steps;
 mod stored;
 mod table_schedule;
 

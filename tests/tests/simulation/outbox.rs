@@ -1,11 +1,10 @@
-//! Notifications of subscriptions: crashes between a request and its record, three days without a receiver, and more
-//! changes than a target holds.
+//! Notifications of subscriptions: receivers that hang, and more changes than a target holds. `steps.yaml` has receivers that
+//! reject.
 
 use std::collections::BTreeMap;
 
-use ebb_engine::TargetPhase;
 use ebb_store::{NamedKind, TargetOutbox};
-use ebb_tests::simulation::{Scenario, SetupUnit, SimOptions, Simulation, TargetScenario, UnitAction};
+use ebb_tests::simulation::{FaultInjector, Scenario, SetupUnit, SimOptions, Simulation, TargetScenario, UnitAction};
 
 const HOUR: u64 = 3_600_000;
 
@@ -14,17 +13,8 @@ pub(crate) fn subscribed() -> TargetScenario {
     TargetScenario { subscribed: true, ..target }
 }
 
-/// Creates the target while the receiver of a subscription answers with `status`.
-fn refused(subscription: &str, status: u16) -> Simulation {
-    let simulation = Simulation::of(&subscribed(), SimOptions::default());
-    simulation.ledger.state().refusing.insert(subscription.to_owned(), status);
-    simulation.start_sweeps();
-    simulation.create();
-    simulation
-}
-
 /// Returns the number of times that receivers got each notification.
-fn received(simulation: &Simulation) -> BTreeMap<(String, String), u32> {
+pub(crate) fn received(simulation: &Simulation) -> BTreeMap<(String, String), u32> {
     let mut times = BTreeMap::new();
     for one in &simulation.ledger.state().received {
         *times.entry((one.subscription.clone(), one.id.clone())).or_default() += 1;
@@ -33,7 +23,7 @@ fn received(simulation: &Simulation) -> BTreeMap<(String, String), u32> {
 }
 
 /// Returns the subscriptions and phases of the notifications that were given up, the oldest first.
-fn undelivered(simulation: &Simulation) -> Vec<(String, String)> {
+pub(crate) fn undelivered(simulation: &Simulation) -> Vec<(String, String)> {
     let state = simulation.table.state();
     let given_up = state.documents.iter().filter(|((kind, _), _)| kind == "Undelivered");
     let stored = given_up.map(|(_, document)| serde_json::from_str(&document.document).unwrap());
@@ -41,60 +31,6 @@ fn undelivered(simulation: &Simulation) -> Vec<(String, String)> {
     listed.sort_by_key(|stored| stored["notice"]["number"].as_u64());
     let text = |stored: &serde_json::Value, path: &str| stored.pointer(path).unwrap().as_str().unwrap().to_owned();
     listed.iter().map(|stored| (text(stored, "/subscription"), text(stored, "/notice/phase"))).collect()
-}
-
-#[test]
-fn a_notification_is_given_up_after_three_days() {
-    let simulation = refused("all", 503);
-    simulation.advance(71 * HOUR);
-    assert_eq!(undelivered(&simulation), []);
-    simulation.delete();
-    simulation.advance(2 * HOUR);
-    let all = |phase: &str| ("all".to_owned(), phase.to_owned());
-    assert_eq!(undelivered(&simulation), ["starting", "ready"].map(all));
-    simulation.advance(72 * HOUR);
-    assert_eq!(undelivered(&simulation), ["starting", "ready", "stopping", "gone"].map(all));
-    let target = simulation.target().unwrap();
-    assert_eq!((target.phase, target.outbox, target.due), (TargetPhase::Gone, TargetOutbox::default(), None));
-    // The other receiver accepts at once.
-    let other: Vec<_> = received(&simulation).into_iter().collect();
-    assert!(other.len() == 2 && other.iter().all(|((name, _), times)| name == "ends" && *times == 1), "{other:?}");
-    assert_eq!(simulation.end(None).violations, Vec::<String>::new());
-}
-
-/// A receiver that is gone gets no repetition. One that rejects a notification can be corrected within some hours.
-#[test]
-fn a_rejected_notification_is_given_up_after_hours_and_blocks_no_later_one() {
-    for (status, kept, rest) in [(404, Some(5 * HOUR), 2 * HOUR), (410, None, 60_000)] {
-        let simulation = refused("ends", status);
-        if let Some(kept) = kept {
-            simulation.advance(kept);
-            assert_eq!(undelivered(&simulation), [], "{status}");
-        }
-        simulation.advance(rest);
-        assert_eq!(undelivered(&simulation), [("ends".to_owned(), "ready".to_owned())], "{status}");
-        assert_eq!(simulation.target().unwrap().outbox, TargetOutbox::default(), "{status}");
-        simulation.ledger.state().refusing.clear();
-        simulation.delete();
-        simulation.advance(60_000);
-        let got: Vec<_> = received(&simulation).into_iter().filter(|((name, _), _)| name == "ends").collect();
-        assert!(got.len() == 1 && got[0].0.1.contains("-gone-") && got[0].1 == 1, "{got:?}");
-    }
-}
-
-/// A notification that is always rejected, such as one about a commit that does not exist, delays the next one of its target by
-/// minutes.
-#[test]
-fn a_rejected_notification_gives_way_to_a_later_one() {
-    for status in [422, 301] {
-        let simulation = refused("all", status);
-        simulation.advance(HOUR);
-        assert_eq!(undelivered(&simulation), [("all".to_owned(), "starting".to_owned())], "{status}");
-        simulation.ledger.state().refusing.clear();
-        simulation.advance(HOUR);
-        let got: Vec<_> = received(&simulation).into_keys().filter(|(name, _)| name == "all").collect();
-        assert!(got.len() == 1 && got[0].1.contains("-ready-"), "{got:?}");
-    }
 }
 
 /// A receiver hangs for an hour. The other receiver of the same targets gets everything at once, a bounded number of requests
@@ -154,7 +90,9 @@ fn many_receivers_that_hang_delay_no_other() {
 #[test]
 fn the_oldest_of_too_many_notifications_are_given_up() {
     for (labels, expected, added) in [(1, TargetOutbox::MAX_NOTICES, 2 * TargetOutbox::MAX_NOTICES), (8_000, 16, 40)] {
-        let simulation = refused("all", 503);
+        let simulation = Simulation::scheduled(&subscribed(), FaultInjector::none());
+        simulation.ledger.state().refusing.insert("all".to_owned(), 503);
+        simulation.create();
         simulation.advance(HOUR);
         simulation.table.edit_target("s", |transition| {
             let notices = &mut transition.target.outbox.notices;

@@ -12,7 +12,7 @@ use ebb_tests::simulation::{
 use serde::Deserialize;
 
 use crate::every_injection_point::check_faults;
-use crate::regressions::{self, assert_end, retry, tear_down, update};
+use crate::regressions::{self, assert_end, tear_down, update};
 
 /// Returns a thing that is deleted by its id.
 fn thing(creation: ThingCreation) -> ProviderUnit {
@@ -138,18 +138,6 @@ fn a_thing_is_emptied_before_its_deletion() {
     assert!(are_deleted && deletions.len() == 4, "{trace}");
 }
 
-/// All functions use one access token, and get the next one when it has expired.
-#[test]
-fn an_access_token_is_requested_once_per_life() {
-    let faults = FaultInjector::none().and_at(FaultKind::TokenExpires, [1]);
-    let simulation = Simulation::after_setup(&thing(ThingCreation::Keyed).target(""), faults);
-    assert_end(&simulation, TargetPhase::Ready);
-    simulation.advance(600_000);
-    tear_down(&simulation);
-    let trace = simulation.trace();
-    assert_eq!(trace.matches("grants the access token").count(), 2, "{trace}");
-}
-
 /// The units after a unit run although it has failed, and the target is ready.
 #[test]
 fn a_tolerated_failure_holds_nothing_up() {
@@ -159,26 +147,6 @@ fn a_tolerated_failure_holds_nothing_up() {
     let (simulation, end) = run(SimOperator::Absent, &target, &[(FaultKind::SetupBroken, 1)]);
     assert_eq!(end.setup, Some(TargetPhase::Ready), "{}", simulation.trace());
     assert_eq!(end.failed, BTreeSet::from(["r/u0".to_owned()]), "{}", simulation.trace());
-}
-
-/// An operator retries a unit whose thing has failed, and the provider creates another one. With `describe`, the unit finds its
-/// thing.
-#[test]
-fn each_thing_of_a_retried_unit_is_deleted() {
-    let failing = [FaultKind::CreationFails, FaultKind::KeyIgnored];
-    let rows: [(_, &[_], _); 2] =
-        [(ThingCreation::Once, &failing, 2), (ThingCreation::Described, &[FaultKind::IdMissing], 1)];
-    for (creation, kinds, made) in rows {
-        let faults = kinds.iter().fold(FaultInjector::none(), |all, kind| all.and_at(*kind, [1]));
-        let target = thing(creation).target("");
-        let simulation = Simulation::after_setup(&target, faults);
-        retry(&simulation);
-        simulation.run_until_idle();
-        let ready = simulation.end(None);
-        assert_eq!((ready.phase, posts(&simulation)), (Some(TargetPhase::Ready), made), "{}", simulation.trace());
-        assert!(kinds.iter().all(|kind| simulation.injected(*kind) == 1), "{}", simulation.trace());
-        assert_eq!(tear_down(&simulation).remaining, BTreeSet::new(), "{}", simulation.trace());
-    }
 }
 
 /// Returns the number of injection points of a fault from the creation of a target to its end.

@@ -241,21 +241,6 @@ fn a_unit_that_its_cluster_has_refused_leaves_nothing() {
     assert!(!end.notifications.contains(STUCK), "{}", simulation.trace());
 }
 
-/// In a sweep, a unit succeeds, and the cluster refuses the next one. A duplicate of the refused request begins nothing.
-#[test]
-fn a_duplicate_of_a_refused_request_begins_nothing() {
-    let faults = FaultInjector::none().and_at(FaultKind::RelayRefuses, [1]);
-    let faults = faults.and_at(FaultKind::RelayRequestDuplicated, [1]);
-    let simulation = Simulation::after_setup(&target(include_str!("documents/refused-in-sweep.yaml")), faults);
-    simulation.advance(20_000);
-    let injected = [FaultKind::RelayRefuses, FaultKind::RelayRequestDuplicated].map(|kind| simulation.injected(kind));
-    assert_eq!(injected, [1, 1], "{}", simulation.trace());
-    let attempts = simulation.ledger.state().attempts.clone();
-    let began: Vec<&str> = attempts.iter().map(|one| one.unit.unit_key.as_str()).collect();
-    assert_eq!(began, ["r/u0"], "{}", simulation.trace());
-    tear_down(&simulation);
-}
-
 /// No fault loses or reorders a notification, runs an event twice, or takes a bound object from a ready target.
 #[test]
 fn each_small_target_ends_with_every_fault() {

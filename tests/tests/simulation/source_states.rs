@@ -4,13 +4,12 @@ use std::future::ready;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use ebb_documents::plan::Plan;
-use ebb_engine::{Millis, TargetChange, TargetPhase, Timestamp};
+use ebb_engine::{Millis, TargetPhase, Timestamp};
 use ebb_protocol::SourceResult;
-use ebb_store::{DesiredKey, DesiredTarget, PhaseNotice, RefusedUpdate, TargetOutbox};
+use ebb_store::{DesiredKey, DesiredTarget, RefusedUpdate};
 use ebb_tests::simulation::{
-    FaultInjector, FaultKind, KIND, Scenario, SetupUnit, SimOptions, SimTable, SimTask, Simulation, TableAccess,
-    TargetScenario, UnitAction, WriteFate,
+    FaultInjector, KIND, Scenario, SetupUnit, SimOptions, SimTable, SimTask, Simulation, TableAccess, TargetScenario,
+    UnitAction, WriteFate,
 };
 use serde::Deserialize;
 
@@ -19,11 +18,11 @@ use crate::schedules::races;
 
 const MINUTE: u64 = 60_000;
 
-fn target() -> TargetScenario {
+pub(crate) fn target() -> TargetScenario {
     Scenario::of(vec![SetupUnit::plain(UnitAction::Once, 900, &[])]).target()
 }
 
-fn slow_target() -> TargetScenario {
+pub(crate) fn slow_target() -> TargetScenario {
     Scenario::of(vec![SetupUnit::plain(UnitAction::Later, 5_000, &[])]).target()
 }
 
@@ -32,13 +31,13 @@ fn key(uid: Option<&str>) -> DesiredKey {
 }
 
 /// Returns an event that applies a document with a label.
-fn applied(delivery: &str, uid: Option<&str>) -> DesiredTarget {
-    let labels = format!("labels: {{delivery: \"{delivery}\"}}\nresources:");
+pub(crate) fn applied(delivery: &str, uid: Option<&str>) -> DesiredTarget {
+    let labels = format!("labels: {{by: src, delivery: \"{delivery}\"}}\nresources:");
     let document = target().document.replace("NAME", "s").replacen("resources:", &labels, 1);
     DesiredTarget { document: Some(document), is_delete: false, ..deleted(delivery, uid) }
 }
 
-fn deleted(delivery: &str, uid: Option<&str>) -> DesiredTarget {
+pub(crate) fn deleted(delivery: &str, uid: Option<&str>) -> DesiredTarget {
     DesiredTarget { delivery: delivery.to_owned(), key: key(uid), is_delete: true, ..DesiredTarget::default() }
 }
 
@@ -46,7 +45,7 @@ fn simulation() -> Simulation {
     Simulation::scheduled(&target(), FaultInjector::none())
 }
 
-fn send(simulation: &Simulation, event: DesiredTarget) -> SourceResult {
+pub(crate) fn send(simulation: &Simulation, event: DesiredTarget) -> SourceResult {
     let response = simulation.invoke(|functions| async move { functions.source_event(event).await });
     response.unwrap().unwrap().unwrap().result
 }
@@ -61,97 +60,17 @@ fn events(simulation: &Simulation, events: [DesiredTarget; 2]) -> [SimTask<()>; 
     events.map(|event| simulation.start(|functions| async move { functions.source_event(event).await }))
 }
 
-fn state(simulation: &Simulation, uid: Option<&str>) -> DesiredTarget {
+pub(crate) fn state(simulation: &Simulation, uid: Option<&str>) -> DesiredTarget {
     simulation.table.state().desired[&key(uid)].clone()
 }
 
 /// Makes a state due, as while an invocation applies it.
-fn make_due(simulation: &Simulation, change: impl FnOnce(&mut DesiredTarget)) {
+pub(crate) fn make_due(simulation: &Simulation, change: impl FnOnce(&mut DesiredTarget)) {
     let due = simulation.runtime.now().plus(Millis(20_000));
     let mut state = state(simulation, None);
     (state.due, state.version) = (Some(due), state.version + 1);
     change(&mut state);
     assert!(simulation.table.edit(|store| async move { store.put_desired(&state).await }));
-}
-
-/// A row of `source_steps.yaml`, whose head describes the steps. A step can have what it shows.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct StepRow {
-    name: String,
-    /// True if each attempt takes 5 s and calls back.
-    #[serde(default)]
-    calls_back: bool,
-    steps: Vec<Vec<String>>,
-}
-
-#[test]
-fn each_step_of_a_source_shows_what_it_should() {
-    let rows: Vec<StepRow> = serde_saphyr::from_str(include_str!("source_steps.yaml")).unwrap();
-    for StepRow { name, calls_back, steps } in rows {
-        let target = if calls_back { slow_target() } else { target() };
-        let simulation = Simulation::scheduled(&target, FaultInjector::none());
-        for step in &steps {
-            let words: Vec<&str> = step[0].split(' ').collect();
-            let (argument, uid) = (words.get(1).copied().unwrap_or_default(), words.get(2).copied());
-            let shown = take_step(&simulation, words[0], argument, uid);
-            assert_eq!(shown.as_ref(), step.get(1), "{name}, {step:?}: {}", simulation.trace());
-        }
-    }
-}
-
-fn take_step(simulation: &Simulation, verb: &str, argument: &str, uid: Option<&str>) -> Option<String> {
-    let (now, target, state) = (simulation.runtime.now(), || simulation.target().unwrap(), || state(simulation, uid));
-    let sent = |event: DesiredTarget| format!("{:?}", send(simulation, event));
-    Some(match verb {
-        "apply" => sent(applied(argument, uid)),
-        "push" => {
-            let ttl = "ttl: {after: 10m, from: activity}\nresources:";
-            let document = applied("1", None).document.map(|text| text.replacen("resources:", ttl, 1));
-            sent(DesiredTarget { document, ..applied(argument, None) })
-        }
-        "delete" => sent(deleted(argument, uid)),
-        "create" => format!("{:?}", simulation.create()),
-        "uid" => target().uid,
-        "phase" => format!("{:?}", target().phase),
-        "cause" => format!("{:?}", target().stop_cause),
-        "waits" => target().waiting.is_some().to_string(),
-        "pending" => target().pending_update.is_some().to_string(),
-        "refused" => target().refused_update.unwrap().reason.contains("`namespace`").to_string(),
-        "listed" => {
-            let events = simulation.table.state().rejections["src"].events.clone();
-            let shown = events.iter().map(|one| format!("{} {}", one.delivery, one.detail.contains("`namespace`")));
-            shown.collect::<Vec<_>>().join(", ")
-        }
-        "extended" => target().expires.is_some_and(|end| end >= now.plus(Millis(9 * MINUTE))).to_string(),
-        "planned" => {
-            let key = target().instance_key();
-            let plan = simulation.table.state().plans[&key].clone();
-            String::from_utf8(plan).unwrap().contains(&format!("\"delivery\":\"{argument}\"")).to_string()
-        }
-        "result" => format!("{:?}", state().result.unwrap().result),
-        "due" => state().due.is_some().to_string(),
-        "document" => state().document.is_some().to_string(),
-        "seldom" => (90..=110).contains(&state().version).to_string(),
-        _ => {
-            match verb {
-                "idle" => simulation.run_until_idle(),
-                "seconds" => simulation.advance(1_000 * argument.parse::<u64>().unwrap()),
-                "end" => simulation.tear_down(),
-                "remove" => {
-                    let removed = simulation.invoke(|it| async move { it.delete_target("a", "s", None).await });
-                    removed.unwrap().unwrap();
-                }
-                "redo" if argument.is_empty() => make_due(simulation, |_| {}),
-                "redo" => make_due(simulation, |state| (state.is_delete, state.result) = (argument == "delete", None)),
-                "refuse" => refuse_waiting_update(simulation),
-                "fill" => fill_outbox(simulation),
-                "empty" => simulation.table.edit_target("s", |transition| transition.target.outbox.notices.clear()),
-                verb => panic!("{verb} is no step"),
-            }
-            return None;
-        }
-    })
 }
 
 /// A row of `event_orders.yaml`.
@@ -198,18 +117,6 @@ fn events_of_one_time_have_an_order() {
     }
 }
 
-/// The function instance that receives the first event has a fast clock.
-#[test]
-fn clocks_do_not_order_events_without_a_time() {
-    let faults = FaultInjector::none().and_at(FaultKind::ColdStart, [1]).and_at(FaultKind::ClockOff, [2]);
-    let simulation = Simulation::scheduled(&target(), faults);
-    assert_eq!(send(&simulation, applied("1", None)), SourceResult::Starting);
-    assert!(state(&simulation, None).time > simulation.runtime.now());
-    assert_eq!(send(&simulation, deleted("2", None)), SourceResult::Stopping);
-    simulation.run_until_idle();
-    assert_eq!(simulation.target().unwrap().phase, TargetPhase::Gone, "{}", simulation.trace());
-}
-
 /// Returns true if a rejected state is stored without a place in the list of rejected events.
 fn has_unlisted(table: &SimTable) -> bool {
     let state = table.state();
@@ -241,30 +148,6 @@ fn a_rejected_state_is_listed_before_its_result_is_stored() {
     assert!(is_listed, "{}", simulation.trace());
     let rejections = simulation.table.state().rejections["src"].clone();
     assert_eq!(rejections.events.len(), 1, "{rejections:?}");
-}
-
-/// Fills the list of notifications of the target, none of which the platform has accepted.
-fn fill_outbox(simulation: &Simulation) {
-    let (phase, at, to) = (TargetChange::Gone, Timestamp(0), vec![TargetOutbox::PLATFORM.to_owned()]);
-    let notice =
-        PhaseNotice { number: 1, phase, at, run: None, ended: None, owner: None, target: serde_json::Value::Null, to };
-    simulation.table.edit_target("s", |transition| {
-        transition.target.outbox.notices = vec![notice; TargetOutbox::MAX_PLATFORM_NOTICES];
-    });
-}
-
-/// Changes the namespace in the plan of the update that waits, so that it is refused when it begins.
-fn refuse_waiting_update(simulation: &Simulation) {
-    let target = simulation.target().unwrap();
-    let key = target.update_key(target.pending_update.as_ref().unwrap());
-    let json = simulation.table.state().plans[&key].clone();
-    let mut plan = Plan::from_json(std::str::from_utf8(&json).unwrap()).unwrap();
-    plan.target.namespace = Some("other".to_owned());
-    let json = plan.to_json();
-    simulation.table.edit(|store| async move { store.restore_plan(&key, json.as_bytes()).await });
-    simulation.table.edit_target("s", |transition| {
-        transition.target.pending_update.as_mut().unwrap().plan = plan.digest();
-    });
 }
 
 /// An update was refused before it began. While its removal writes, another update waits with the same generation.
