@@ -9,8 +9,8 @@ use ebb_protocol::lifecycle::STUCK;
 use ebb_protocol::{EventRef, LifecycleData, LifecycleType};
 use ebb_tests::platform::sandbox;
 use ebb_tests::simulation::{
-    FaultInjector, FaultKind, InvocationFailure, ProviderUnit, SimOptions, Simulation, TableAccess, TargetEnd,
-    TargetScenario, TraceMode, UnitBehavior, WriteFate, simulate_target,
+    FaultInjector, FaultKind, ProviderUnit, SimOptions, Simulation, TableAccess, TargetEnd, TargetScenario, TraceMode,
+    UnitBehavior, WriteFate, simulate_target,
 };
 
 use crate::every_injection_point::check_every_fault;
@@ -273,23 +273,6 @@ pub(crate) fn with_one_undo() -> TargetScenario {
 /// Returns the fault with which that undo fails.
 pub(crate) fn stuck() -> FaultInjector {
     FaultInjector::none().and_at(FaultKind::UndoBroken, [1])
-}
-
-/// A retry crashes after it has moved the target, and is not repeated. A sweep retries the undo, which fails again.
-#[test]
-fn a_sweep_continues_an_interrupted_retry() {
-    let simulation = Simulation::after_setup(&with_one_undo(), stuck());
-    simulation.tear_down();
-    let phase = || simulation.target().map(|target| target.phase);
-    assert_eq!(phase(), Some(TargetPhase::Stuck), "{}", simulation.trace());
-    let attempts = simulation.ledger.state().attempts.len();
-    gate_first_write(&simulation, 0, WriteFate::Die);
-    let retried = simulation.invoke(|functions| async move { functions.retry("s", None).await });
-    assert!(matches!(retried, Some(Err(InvocationFailure))));
-    assert_eq!(phase(), Some(TargetPhase::Stopping));
-    simulation.advance(10 * 60_000);
-    assert_eq!(phase(), Some(TargetPhase::Stuck), "{}", simulation.trace());
-    assert_eq!(simulation.ledger.state().attempts.len(), attempts + 1);
 }
 
 /// The first teardown unit has one attempt. In the version that repairs it, the next one reads what it undoes. A repair and

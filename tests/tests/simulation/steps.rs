@@ -3,7 +3,9 @@
 use ebb_documents::plan::Plan;
 use ebb_engine::{Millis, TargetChange, Timestamp};
 use ebb_store::{DesiredTarget, PhaseNotice, TargetOutbox};
-use ebb_tests::simulation::{FaultInjector, FaultKind, ProviderUnit, Simulation, TargetScenario};
+use ebb_tests::simulation::{
+    FaultInjector, FaultKind, InvocationFailure, ProviderUnit, Simulation, TargetScenario, WriteFate,
+};
 use serde::Deserialize;
 
 use crate::outbox::{received, subscribed, undelivered};
@@ -31,6 +33,7 @@ enum RowTarget {
     /// Each attempt takes 5 s and calls back.
     Slow,
     Subscribed,
+    OneUndo,
     Thing(ProviderUnit),
     /// The lines of its plugin after the first ones.
     Plugin(String),
@@ -42,6 +45,7 @@ impl RowTarget {
             Self::Plain => target(),
             Self::Slow => slow_target(),
             Self::Subscribed => subscribed(),
+            Self::OneUndo => regressions::with_one_undo(),
             Self::Thing(unit) => unit.target(""),
             Self::Plugin(lines) => regressions::target(lines),
         }
@@ -129,6 +133,11 @@ fn take_step(simulation: &Simulation, verb: &str, argument: &str, other: Option<
                 "end" => simulation.tear_down(),
                 "stop" => simulation.delete(),
                 "retry" => regressions::retry(simulation),
+                "crash" => {
+                    regressions::gate_first_write(simulation, 0, WriteFate::Die);
+                    let retried = simulation.invoke(|functions| async move { functions.retry("s", None).await });
+                    assert!(matches!(retried, Some(Err(InvocationFailure))));
+                }
                 "observe" => simulation.observe_sources(&[argument]),
                 "open" | "close" => simulation.set_thing(argument, other.unwrap(), verb == "open"),
                 "refusing" => {
