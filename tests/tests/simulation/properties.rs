@@ -175,22 +175,6 @@ proptest! {
     }
 }
 
-/// The random scenarios have no undo that always fails.
-#[test]
-fn an_undo_that_always_fails_leaves_the_target_stuck() {
-    for action in [UnitAction::Pod, UnitAction::Once, UnitAction::Later] {
-        let mut units = vec![SetupUnit::plain(action, 100, &[]), SetupUnit::plain(action, 100, &[0])];
-        units[1].undo.as_mut().unwrap().fate = AttemptFate::Never;
-        let simulation = Simulation::after_setup(&Scenario::of(units).target(), FaultInjector::none());
-        assert_eq!(simulation.target().map(|target| target.phase), Some(TargetPhase::Ready));
-        simulation.tear_down();
-        let end = simulation.end(None);
-        assert_eq!((end.violations, end.phase), (vec![], Some(TargetPhase::Stuck)), "{}", simulation.trace());
-        // The undo of `u0` waits for the failed one.
-        assert_eq!(end.remaining, [0, 1].map(setup_key).into());
-    }
-}
-
 #[test]
 fn a_retry_of_a_unit_sends_no_request_of_another_unit() {
     let mut units = vec![SetupUnit::plain(UnitAction::Once, 10, &[]), SetupUnit::plain(UnitAction::Once, 15_000, &[])];

@@ -515,19 +515,6 @@ fn a_recovery_that_runs_out_of_time_is_repeated() {
     assert!(repeated > 0, "{}", simulation.trace());
 }
 
-/// An invocation that ends a run within its budget of 3 s sends the notification. A later one sends a message to the queue.
-#[test]
-fn an_invocation_that_ends_a_run_late_queues_the_notification() {
-    for (millis, is_queued) in [(SECOND, false), (4 * SECOND, true)] {
-        let simulation = simulation(&Scenario::of(vec![SetupUnit::plain(UnitAction::Once, millis, &[])]));
-        simulation.create();
-        simulation.advance(MAX_DELAY_MS);
-        let queued = count(&simulation, |message| matches!(message, QueueMessage::Target(..)));
-        assert_eq!(queued > 0, is_queued, "{millis} ms: {}", simulation.trace());
-        assert_eq!(simulation.ledger.state().notifications.len(), 1);
-    }
-}
-
 /// Deletes a target whose webhook has not called back, and delivers `extra` messages for its run. Returns the number of
 /// messages for that run from the deletion to the end.
 fn messages_after_deletion(extra: usize) -> usize {

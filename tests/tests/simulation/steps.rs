@@ -2,9 +2,11 @@
 
 use ebb_documents::plan::Plan;
 use ebb_engine::{Millis, TargetChange, Timestamp};
+use ebb_flow::QueueMessage;
 use ebb_store::{DesiredTarget, PhaseNotice, TargetOutbox};
 use ebb_tests::simulation::{
-    FaultInjector, FaultKind, InvocationFailure, ProviderUnit, Simulation, TargetScenario, WriteFate,
+    FaultInjector, FaultKind, InvocationFailure, ProviderUnit, Scenario, SetupUnit, Simulation, TargetScenario,
+    UnitAction, WriteFate,
 };
 use serde::Deserialize;
 
@@ -34,6 +36,8 @@ enum RowTarget {
     Slow,
     Subscribed,
     OneUndo,
+    /// The action of each unit, its duration in milliseconds, and the lower units that it reads.
+    Units(Vec<(UnitAction, u64, Vec<usize>)>),
     Thing(ProviderUnit),
     /// The lines of its plugin after the first ones.
     Plugin(String),
@@ -46,6 +50,10 @@ impl RowTarget {
             Self::Slow => slow_target(),
             Self::Subscribed => subscribed(),
             Self::OneUndo => regressions::with_one_undo(),
+            Self::Units(units) => {
+                let units = units.iter().map(|(action, millis, reads)| SetupUnit::plain(*action, *millis, reads));
+                Scenario::of(units.collect()).target()
+            }
             Self::Thing(unit) => unit.target(""),
             Self::Plugin(lines) => regressions::target(lines),
         }
@@ -125,6 +133,11 @@ fn take_step(simulation: &Simulation, verb: &str, argument: &str, other: Option<
             shown.collect::<Vec<_>>().join(", ")
         }
         "reported" => (target().outbox == TargetOutbox::default()).to_string(),
+        "notified" => simulation.ledger.state().notifications.len().to_string(),
+        "queued" => {
+            let is_of_target = |message: &QueueMessage| matches!(message, QueueMessage::Target(..));
+            simulation.ledger.state().messages.iter().any(|(_, message)| is_of_target(message)).to_string()
+        }
         "wakes" => target().due.is_some().to_string(),
         _ => {
             match verb {
