@@ -48,7 +48,7 @@ use crate::{
 };
 
 pub use attribute::item_size;
-pub(crate) use attribute::{Item, ItemReader, digest, item_at, json, number, optional, sparse_json, text};
+pub(crate) use attribute::{Item, ItemReader, digest, item_at, json, number, sparse_json, text};
 pub(crate) use document::{BodyStorage, PACKED};
 pub(crate) use packed::{pack, unpack};
 pub use store::{BATCH_INLINE, DOCUMENT_INLINE, PLAN_INLINE, Store};

@@ -18,19 +18,18 @@ pub(crate) fn number(value: impl ToString) -> AttributeValue {
     AttributeValue::N(value.to_string())
 }
 
-pub(crate) fn item<Name: Into<String>>(attributes: impl IntoIterator<Item = (Name, AttributeValue)>) -> Item {
-    attributes.into_iter().map(|(name, value)| (name.into(), value)).collect()
+/// Returns those attributes that have a value.
+pub(crate) fn item<Name: Into<String>, Value: Into<Option<AttributeValue>>>(
+    attributes: impl IntoIterator<Item = (Name, Value)>,
+) -> Item {
+    attributes.into_iter().filter_map(|(name, value)| Some((name.into(), value.into()?))).collect()
 }
 
-pub(crate) fn item_at<Name: Into<String>>(
+pub(crate) fn item_at<Name: Into<String>, Value: Into<Option<AttributeValue>>>(
     (partition, sort): (impl Into<String>, &str),
-    attributes: impl IntoIterator<Item = (Name, AttributeValue)>,
+    attributes: impl IntoIterator<Item = (Name, Value)>,
 ) -> Item {
     ItemKey::new(partition, sort).into_item().into_iter().chain(item(attributes)).collect()
-}
-
-pub(crate) fn optional<const N: usize>(attributes: [(&str, Option<AttributeValue>); N]) -> Item {
-    item(attributes.into_iter().filter_map(|(name, value)| Some((name, value?))))
 }
 
 /// Encodes `sha256:HEX` as 32 bytes, and any other digest as text.

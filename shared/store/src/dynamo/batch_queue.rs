@@ -74,17 +74,15 @@ impl Store {
 
     pub async fn enqueue_batch(&self, cluster: &str, batch: &QueuedBatch) -> StoreResult<()> {
         let body = self.store_body(format!("batches/{cluster}/{}", batch.id), &batch.body, BATCH_INLINE).await?;
+        let (name, value) = body.attribute();
         let attributes = [
-            ("at", number(batch.posted.0)),
-            ("end", number(batch.expires.0)),
-            (TableSpec::TTL, number(batch.expires.0.saturating_add(BATCH_RETENTION_MS) / 1000)),
-            body.attribute(),
+            ("at", Some(number(batch.posted.0))),
+            ("end", Some(number(batch.expires.0))),
+            (TableSpec::TTL, Some(number(batch.expires.0.saturating_add(BATCH_RETENTION_MS) / 1000))),
+            (name, Some(value)),
+            ("once", batch.once.then(|| number(0))),
         ];
-        let mut item = item_at((key::batch_queue(cluster), &batch.id), attributes);
-        if batch.once {
-            item.insert("once".to_owned(), number(0));
-        }
-        self.table.put(item).await
+        self.table.put(item_at((key::batch_queue(cluster), &batch.id), attributes)).await
     }
 
     /// Lists batches without a response that are valid at `now` and not `in_progress`, the oldest first. Returns at

@@ -3,7 +3,7 @@
 //! Rejected events of a source: `j#SOURCE` / `h`. The name of the source is in `n`, the events are JSON in `b`, and the
 //! version is in `tv`.
 
-use super::attribute::{ItemReader, item_at, json, number, optional, sparse_json, text};
+use super::attribute::{ItemReader, item_at, json, number, sparse_json, text};
 use super::{Store, has_version, key, ttl_attribute};
 use crate::{DesiredKey, DesiredTarget, SourceRejections, StoreResult, TableSpec, WriteExpression};
 
@@ -38,14 +38,14 @@ impl Store {
         let partition = key::desired(&desired.key);
         // The time of an event can be long ago when it arrives.
         let last = desired.time.max(desired.result_time.unwrap_or_default());
-        let mut item = optional([
+        let attributes = [
             (TableSpec::DUE, desired.due.map(|due| number(due.0))),
             (TableSpec::DUE_SHARD, desired.due.map(|_| number(key::due_shard(&partition)))),
             (TableSpec::TTL, desired.due.is_none().then(|| ttl_attribute(last))),
-        ]);
-        let attributes = [("b", sparse_json(desired)?), ("tv", number(desired.version))];
-        item.extend(item_at((partition, key::HEAD), attributes));
-        self.table.put_once(item, follows(desired.version)).await
+            ("b", Some(sparse_json(desired)?)),
+            ("tv", Some(number(desired.version))),
+        ];
+        self.table.put_once(item_at((partition, key::HEAD), attributes), follows(desired.version)).await
     }
 
     pub async fn read_rejections(&self, source: &str) -> StoreResult<Option<SourceRejections>> {

@@ -8,7 +8,7 @@ use aws_sdk_dynamodb::primitives::Blob;
 use aws_sdk_dynamodb::types::AttributeValue;
 use ebb_protocol::id::TargetKey;
 
-use super::{Item, ItemReader, PACKED, Store, item_at, key, number, optional, pack, sparse_json, unpack};
+use super::{Item, ItemReader, PACKED, Store, item_at, key, number, pack, sparse_json, unpack};
 use crate::{HistoryItem, HistoryItems, ItemQuery, StoreResult, TableSpec, WriteCondition, WriteExpression};
 
 /// Sort keys begin with a digit.
@@ -20,12 +20,12 @@ const MAX_PACKED: usize = 100 << 10;
 pub(super) fn history_item(target: TargetKey<'_>, entry: &HistoryItem) -> StoreResult<Item> {
     let packed = entry.document.as_ref().map(|document| pack(document.as_bytes()));
     let packed = packed.filter(|packed| packed.len() <= MAX_PACKED);
-    let mut item = item_at((key::history(target), &entry.id()), [("b", sparse_json(entry)?)]);
-    item.extend(optional([
+    let attributes = [
+        ("b", Some(sparse_json(entry)?)),
         (PACKED, packed.map(|packed| AttributeValue::B(Blob::new(packed)))),
         (TableSpec::TTL, entry.expires.map(|at| number(at.0.div_ceil(1000)))),
-    ]));
-    Ok(item)
+    ];
+    Ok(item_at((key::history(target), &entry.id()), attributes))
 }
 
 pub(super) fn read_entry(reader: ItemReader<'_>) -> StoreResult<HistoryItem> {

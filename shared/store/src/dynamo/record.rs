@@ -22,7 +22,7 @@ use ebb_protocol::{
 };
 use futures::{StreamExt, TryStreamExt};
 
-use super::attribute::{Item, ItemReader, digest, item, item_at, json, number, optional, sparse_json, text};
+use super::attribute::{Item, ItemReader, digest, item, item_at, json, number, sparse_json, text};
 use super::key::RecordPart;
 use super::{PARALLEL, Store, TableClient, key};
 use crate::ops::{AttemptUpdate, PutOutcome, StoreResult, UnitRecord};
@@ -34,16 +34,16 @@ const GAP: u32 = 16;
 fn result_attributes(result: &AttemptResult) -> StoreResult<Item> {
     let outputs = match &result.outputs {
         OutputStorage::Nothing => None,
-        OutputStorage::Inline(outputs) => Some(("o", json(outputs)?)),
-        OutputStorage::Bucket(key) => Some(("ob", text(key))),
+        OutputStorage::Inline(outputs) => Some(("o", Some(json(outputs)?))),
+        OutputStorage::Bucket(key) => Some(("ob", Some(text(key)))),
     };
-    let mut attributes = item([("re", sparse_json(result)?), ("dg", digest(&result.digest))]);
-    attributes.extend(item(outputs));
-    attributes.extend(optional([
+    let attributes = [
+        ("re", Some(sparse_json(result)?)),
+        ("dg", Some(digest(&result.digest))),
         ("ev", result.evidence.as_ref().map(json).transpose()?),
         ("lg", result.log.then_some(AttributeValue::Bool(true))),
-    ]));
-    Ok(attributes)
+    ];
+    Ok(item(attributes.into_iter().chain(outputs)))
 }
 
 pub(super) fn read_result(reader: ItemReader<'_>) -> StoreResult<Option<AttemptResult>> {

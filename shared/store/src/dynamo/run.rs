@@ -10,7 +10,7 @@ use aws_sdk_dynamodb::types::AttributeValue;
 use ebb_protocol::engine::{Attempt, Epoch, HeadState, LateMark, Patch, PatchChange, PatchCondition, RunPhase, Unit};
 use ebb_protocol::id::RunId;
 
-use super::{Item, ItemReader, Store, digest, item_at, key, number, optional, text};
+use super::{Item, ItemReader, Store, digest, item_at, key, number, text};
 use crate::items::{NewRun, PatchResult, RunFacts, RunHead};
 use crate::{AttributeChange, StoreError, StoreResult, UpdateImage, WriteCondition, WriteExpression, WriteOutcome};
 
@@ -58,9 +58,8 @@ pub(crate) fn new_run(run: &NewRun) -> Item {
         ("plan", digest(&facts.plan)),
         ("st", number(facts.started.0)),
     ];
-    let mut head = item_at((partition, key::HEAD), attributes);
-    head.extend(optional([("rk", facts.routing_key.as_ref().map(text)), ("cb", facts.by.as_ref().map(text))]));
-    head
+    let others = [("rk", facts.routing_key.as_ref().map(text)), ("cb", facts.by.as_ref().map(text))];
+    item_at((partition, key::HEAD), attributes.map(|(name, value)| (name, Some(value))).into_iter().chain(others))
 }
 
 pub(super) fn read_head(reader: ItemReader<'_>) -> StoreResult<RunHead> {

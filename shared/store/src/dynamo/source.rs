@@ -69,16 +69,13 @@ impl Store {
     /// Creates or replaces a document.
     pub async fn put_document(&self, kind: NamedKind, document: &NamedDocument) -> StoreResult<()> {
         let attributes = [
-            (TableSpec::LIST, text(kind.list())),
-            ("n", text(&document.name)),
-            ("cr", number(document.changed.0)),
-            ("b", text(&document.document)),
+            (TableSpec::LIST, Some(text(kind.list()))),
+            ("n", Some(text(&document.name))),
+            ("cr", Some(number(document.changed.0))),
+            ("b", Some(text(&document.document))),
+            (TableSpec::TTL, (kind == NamedKind::Undelivered).then(|| ttl_attribute(document.changed))),
         ];
-        let mut item = item_at((key::document(kind, &document.name), key::HEAD), attributes);
-        if kind == NamedKind::Undelivered {
-            item.insert(TableSpec::TTL.to_owned(), ttl_attribute(document.changed));
-        }
-        self.table.put(item).await
+        self.table.put(item_at((key::document(kind, &document.name), key::HEAD), attributes)).await
     }
 
     /// Deletes a document. Returns false if it does not exist.

@@ -7,7 +7,7 @@
 use aws_sdk_dynamodb::types::AttributeValue;
 use ebb_protocol::{TargetKey, TargetPhase, Timestamp};
 
-use super::attribute::{Item, ItemReader, item_at, number, optional, sparse_json, text};
+use super::attribute::{Item, ItemReader, item_at, number, sparse_json, text};
 use super::history_items::history_item;
 use super::plan::plan_item;
 use super::run::new_run;
@@ -27,19 +27,16 @@ fn mark() -> String {
 fn target_item(target: &TargetHead, mark: &str) -> StoreResult<Item> {
     let partition = key::target(target.target_key());
     let is_final = target.phase == TargetPhase::Gone && target.due.is_none();
-    let mut item = optional([
+    let attributes = [
         (TableSpec::DUE, target.due.map(|due| number(due.0))),
         (TableSpec::DUE_SHARD, target.due.map(|_| number(key::due_shard(&partition)))),
         (TableSpec::TTL, target.removed.filter(|_| is_final).map(ttl_attribute)),
-    ]);
-    let attributes = [
-        (TableSpec::LIST, text(target.list().partition())),
-        ("b", sparse_json(target)?),
-        ("tv", number(target.version)),
-        (BY, text(mark)),
+        (TableSpec::LIST, Some(text(target.list().partition()))),
+        ("b", Some(sparse_json(target)?)),
+        ("tv", Some(number(target.version))),
+        (BY, Some(text(mark))),
     ];
-    item.extend(item_at((partition, key::HEAD), attributes));
-    Ok(item)
+    Ok(item_at((partition, key::HEAD), attributes))
 }
 
 pub(crate) fn read_target(reader: ItemReader<'_>) -> StoreResult<TargetHead> {
@@ -57,8 +54,7 @@ pub(super) fn read_end(reader: ItemReader<'_>) -> StoreResult<Timestamp> {
 }
 
 fn tombstone_item(tombstone: &Tombstone) -> Item {
-    let attributes =
-        optional([(ENDED, Some(number(tombstone.ended.0))), (TableSpec::TTL, tombstone.needed.map(ttl_attribute))]);
+    let attributes = [(ENDED, Some(number(tombstone.ended.0))), (TableSpec::TTL, tombstone.needed.map(ttl_attribute))];
     item_at((key::tombstone(&tombstone.instance), key::HEAD), attributes)
 }
 
