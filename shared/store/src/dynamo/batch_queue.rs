@@ -112,12 +112,8 @@ impl Store {
                 if response.is_some() || ends <= now || is_delivered || in_progress.contains(&id) {
                     continue;
                 }
-                let body = match body {
-                    BodyStorage::Inline(bytes) => Some(bytes),
-                    // The batch was deleted since.
-                    BodyStorage::Object(key) => self.bucket.get_object(&key).await?,
-                };
-                let Some(body) = body else { continue };
+                // The batch was deleted since.
+                let Some(body) = self.find_body(body).await? else { continue };
                 size += body.len();
                 if size > bytes && !batches.is_empty() {
                     return Ok(batches);
@@ -163,8 +159,7 @@ impl Store {
     pub async fn read_reply(&self, cluster: &str, id: &str) -> StoreResult<Option<Vec<u8>>> {
         match self.get_batch_item(cluster, id).await?.and_then(|item| item.response) {
             None => Ok(None),
-            Some(BodyStorage::Inline(bytes)) => Ok(Some(bytes)),
-            Some(BodyStorage::Object(key)) => self.bucket.get_object(&key).await,
+            Some(response) => self.find_body(response).await,
         }
     }
 
@@ -174,10 +169,7 @@ impl Store {
         let item = read(ItemReader::new("DeleteItem", &item))?;
         self.remove_body(&item.body).await;
         let Some(response) = item.response else { return Ok(None) };
-        let bytes = match &response {
-            BodyStorage::Inline(bytes) => Some(bytes.clone()),
-            BodyStorage::Object(key) => self.bucket.get_object(key).await?,
-        };
+        let bytes = self.find_body(response.clone()).await?;
         self.remove_body(&response).await;
         Ok(bytes)
     }

@@ -142,14 +142,18 @@ impl Store {
         Ok(BodyStorage::Object(key))
     }
 
-    pub(super) async fn read_body(&self, body: BodyStorage) -> StoreResult<Vec<u8>> {
+    /// Returns a body, or `None` if its object is missing.
+    pub(super) async fn find_body(&self, body: BodyStorage) -> StoreResult<Option<Vec<u8>>> {
         match body {
-            BodyStorage::Inline(bytes) => Ok(bytes),
-            BodyStorage::Object(key) => {
-                let reason = format!("object {key} is missing in the bucket");
-                let bytes = self.bucket.get_object(&key).await?;
-                bytes.ok_or(StoreError::Broken { operation: "GetObject", reason })
-            }
+            BodyStorage::Inline(bytes) => Ok(Some(bytes)),
+            BodyStorage::Object(key) => self.bucket.get_object(&key).await,
         }
+    }
+
+    pub(super) async fn read_body(&self, body: BodyStorage) -> StoreResult<Vec<u8>> {
+        let key = if let BodyStorage::Object(key) = &body { key.clone() } else { String::new() };
+        let reason = || format!("object {key} is missing in the bucket");
+        let bytes = self.find_body(body).await?;
+        bytes.ok_or_else(|| StoreError::Broken { operation: "GetObject", reason: reason() })
     }
 }
