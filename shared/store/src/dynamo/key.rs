@@ -61,8 +61,23 @@ pub(crate) fn plan(instance: &str) -> String {
     format!("p#{instance}")
 }
 
-pub(crate) fn plugin(name: &str) -> String {
-    format!("v#{}", encode(name))
+/// Defines the partition keys of items with one name.
+macro_rules! named_keys {
+    ($($item:ident: $prefix:literal;)*) => {$(
+        pub(crate) fn $item(name: &str) -> String {
+            format!(concat!($prefix, "#{}"), encode(name))
+        }
+    )*};
+}
+
+named_keys! {
+    plugin: "v";
+    rejections: "j";
+    watch: "e";
+    token: "k";
+    session: "w";
+    access_token: "o";
+    batch_queue: "batch";
 }
 
 /// Returns the partition key of a document. That of the beginning of a name is the beginning of the key.
@@ -74,26 +89,6 @@ pub(crate) fn document(kind: NamedKind, name: &str) -> String {
         NamedKind::Subscription => format!("n#{name}"),
         NamedKind::Undelivered => format!("f#{name}"),
     }
-}
-
-pub(crate) fn rejections(source: &str) -> String {
-    format!("j#{}", encode(source))
-}
-
-pub(crate) fn watch(source: &str) -> String {
-    format!("e#{}", encode(source))
-}
-
-pub(crate) fn token(id: &str) -> String {
-    format!("k#{}", encode(id))
-}
-
-pub(crate) fn session(digest: &str) -> String {
-    format!("w#{}", encode(digest))
-}
-
-pub(crate) fn access_token(connection: &str) -> String {
-    format!("o#{}", encode(connection))
 }
 
 /// Returns the partition key of the slots of a plugin or connection, by kind and name.
@@ -116,10 +111,6 @@ pub(crate) fn expiry(due: Timestamp, instance: &str) -> String {
 /// Returns the prefix of sort keys of removal times at `due`.
 pub(crate) fn expires(due: Timestamp) -> String {
     format!("{:020}", due.0)
-}
-
-pub(crate) fn batch_queue(cluster: &str) -> String {
-    format!("batch#{}", encode(cluster))
 }
 
 /// The partition of the item with orphan scans, outages and denied polls, and of reported policies.
