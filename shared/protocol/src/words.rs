@@ -15,7 +15,7 @@ use crate::{
     WaitResolution, WaitingParty, limits, parse_rfc3339,
 };
 
-pub use advice::{LostCluster, TargetSituation};
+pub use advice::TargetSituation;
 pub use diagnosis::{DiagnosisLine, DiagnosisPart, DiagnosisSection, diagnosis};
 
 /// The states of units, those that need attention first.

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use ebb_documents::{Plan, RenderedUnit, UnitContext, UnitRef, render};
 use ebb_engine::{AttemptRef, Hook, Millis, TargetPhase, attempts_used};
-use ebb_protocol::words::{self, LostCluster, TargetSituation};
+use ebb_protocol::words::{self, TargetSituation};
 use ebb_protocol::{
     FailedUnit, RelayOutage, RemainingEffect, RemovalGrade, ResourceRemoval, RootCause, RunDetail, RunId, RunState,
     TargetDiagnosis, TargetStopCause, UnitDetail, UnitState, UnitWait, limits, parse_rfc3339, rfc3339,
@@ -91,20 +91,14 @@ pub async fn why(env: &Env, target: TargetHead) -> FlowResult<TargetDiagnosis> {
     }
     notes.extend(changes_of_plan(&target, &loaded.plan));
     let registered = if outage.is_some() { env.relay.clusters().await } else { Vec::new() };
-    let lost = outage.as_ref().map(|RelayOutage { cluster: name, .. }| LostCluster {
-        name,
-        is_registered: registered.iter().any(|it| it.is_registered && it.name == *name),
-    });
+    let is_registered = |name: &String| registered.iter().any(|it| it.is_registered && it.name == *name);
+    let lost = outage.as_ref().map(|outage| (outage.cluster.as_str(), is_registered(&outage.cluster)));
     let (plugin, newer) = newer_version(env, &target, &failures, &loaded.plan).await?;
     let early = Box::pin(early_start::start_early(env, (target.target_key(), Some(&target.uid)), None)).await?;
     let situation = TargetSituation {
         kind: &target.kind,
         name: &target.name,
-        phase: target.phase,
         source: target.source.as_deref(),
-        cause: cause.as_ref(),
-        failures: &failures,
-        has_resources: !exists.is_empty(),
         is_undelivered: waits::delivery(&target).is_some(),
         lost,
         wait: last.as_ref().and_then(|run| live::first_wait(&run.units)),
@@ -114,12 +108,11 @@ pub async fn why(env: &Env, target: TargetHead) -> FlowResult<TargetDiagnosis> {
         is_kept: target.phase.is_alive() && target.refused_deletion.is_some(),
         is_protected: matches!(lifecycle::check_unprotected(env, &target).await, Err(RequestError::Rejected(_))),
     };
-    let next_steps = situation.next_steps();
     let (open, open_units) = last.as_ref().map(open_units::groups).unwrap_or_default();
     let waiting_units = last.iter().flat_map(|run| &run.units).filter(|unit| !unit.waits.is_empty());
     let unit_waits = waiting_units.map(|unit| (unit.key.clone(), unit.waits.clone())).collect();
     removals.truncate(targets::MAX_REMOVALS);
-    Ok(TargetDiagnosis {
+    let mut diagnosis = TargetDiagnosis {
         target: target.target_key().to_string(),
         phase: target.phase,
         summary,
@@ -128,13 +121,15 @@ pub async fn why(env: &Env, target: TargetHead) -> FlowResult<TargetDiagnosis> {
         remaining: exists,
         removals,
         notes,
-        next_steps,
+        next_steps: Vec::new(),
         waits: unit_waits,
         target_waits: waits::rows(&target),
         open,
         open_units,
         decided_by: sources::deciding_event(&env.store, &target).await?,
-    })
+    };
+    diagnosis.next_steps = situation.next_steps(&diagnosis);
+    Ok(diagnosis)
 }
 
 /// Returns notes about a repair of the teardown, a refused update and dropped events.

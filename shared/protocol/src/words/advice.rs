@@ -3,34 +3,22 @@
 use ebb_engine::TargetPhase;
 
 use super::commands;
-use crate::{FailedUnit, RootCause, UnitDetail, UnitWait, WaitResolution};
+use crate::{FailedUnit, TargetDiagnosis, UnitDetail, UnitWait, WaitResolution};
 
 /// Maximum failed units for which the next steps have a command.
 const FORCE_COMPLETES: usize = 3;
 
-/// A cluster that does not respond.
-#[derive(Clone, Copy, Debug)]
-pub struct LostCluster<'a> {
-    pub name: &'a str,
-    /// False for a cluster of the configuration.
-    pub is_registered: bool,
-}
-
-/// What the next steps of a target depend on.
+/// What the next steps of a target depend on beside its diagnosis.
 #[derive(Clone, Debug)]
 pub struct TargetSituation<'a> {
     pub kind: &'a str,
     pub name: &'a str,
-    pub phase: TargetPhase,
     /// The source that has created the target.
     pub source: Option<&'a str>,
-    pub cause: Option<&'a RootCause>,
-    pub failures: &'a [FailedUnit],
-    /// True if resources may exist.
-    pub has_resources: bool,
     /// True if the platform has not accepted a notification.
     pub is_undelivered: bool,
-    pub lost: Option<LostCluster<'a>>,
+    /// The name of a cluster that does not respond, and false for one of the configuration.
+    pub lost: Option<(&'a str, bool)>,
     /// The first wait of the present run.
     pub wait: Option<(&'a UnitDetail, &'a UnitWait)>,
     /// The name of the plugin of a failed unit.
@@ -46,12 +34,12 @@ pub struct TargetSituation<'a> {
 
 impl TargetSituation<'_> {
     /// Returns the next steps, the most useful first.
-    pub fn next_steps(&self) -> Vec<String> {
+    pub fn next_steps(&self, diagnosis: &TargetDiagnosis) -> Vec<String> {
         let Self { kind, name, .. } = *self;
         let target = &commands::target_arguments(kind, name);
         let mut next = Vec::new();
         if let Some(newer) = self.newer {
-            next.push(match self.phase {
+            next.push(match diagnosis.phase {
                 TargetPhase::Failed => format!("if {newer} fixes it: {}", commands::upgrade(newer, target)),
                 _ => format!("if {newer} fixes the undo: {}", commands::retry_with(target, newer)),
             });
@@ -61,40 +49,41 @@ impl TargetSituation<'_> {
             let step = "check whether the platform accepts notifications; the delivery is retried automatically";
             next.push(step.to_owned());
         }
-        match self.phase {
+        match diagnosis.phase {
             TargetPhase::Failed => {
-                next.extend(self.log(target));
+                next.extend(log(diagnosis, target));
                 next.push(format!(
                     "if the cause is outside of the documents: remove it, then: {}",
                     commands::retry(target)
                 ));
                 // The update `N` calls what it undoes `NAME~N`.
                 let is_former = |unit: &&str| unit.split('/').next().is_some_and(|owner| owner.contains('~'));
-                let former = self.failures.iter().map(|failed| failed.unit.as_str()).find(is_former);
+                let former = diagnosis.failed.iter().map(|failed| failed.unit.as_str()).find(is_former);
                 next.push(former.map_or_else(|| self.corrected_document(target), |unit| self.former_undo(unit)));
-                let undo = if self.has_resources { ", which deletes its resources" } else { "" };
+                let undo = if diagnosis.remaining.is_empty() { "" } else { ", which deletes its resources" };
                 let delete = if self.is_protected { commands::delete_protected } else { commands::delete };
                 next.push(format!("to give it up: {}{undo}", delete(kind, name)));
             }
             TargetPhase::Stuck => {
                 next.push(format!("remove the cause, then: {}", commands::retry(target)));
-                next.extend(self.log(target));
+                next.extend(log(diagnosis, target));
                 if let (Some(plugin), None) = (self.plugin, self.newer) {
                     let retry = commands::retry_with(target, &format!("{plugin}@VERSION"));
                     next.push(format!("if its undo is wrong: publish a corrected version of {plugin}, then: {retry}"));
                 }
                 let is_own = |unit: &str| unit.starts_with("target/") || unit.starts_with("target~");
-                if let Some(own) = self.failures.iter().find(|failed| is_own(&failed.unit)) {
+                if let Some(own) = diagnosis.failed.iter().find(|failed| is_own(&failed.unit)) {
                     let retry = commands::retry_with_file(target);
                     next.push(format!("if {} is wrong: correct the file, then: {retry}", own.unit));
                 }
-                let failed = self.failures.iter().take(FORCE_COMPLETES);
+                let failed = diagnosis.failed.iter().take(FORCE_COMPLETES);
                 let command = |failed: &FailedUnit| commands::force_complete(target, &failed.unit);
                 next.extend(failed.map(|failed| format!("continue without it: {}", command(failed))));
                 next.push(format!("give up what remains: {}", commands::force_delete(kind, name)));
             }
             TargetPhase::Starting | TargetPhase::Updating | TargetPhase::Stopping => {
-                next.extend(self.lost.iter().flat_map(|lost| lost_cluster(lost, &commands::force_delete(kind, name))));
+                let force_delete = commands::force_delete(kind, name);
+                next.extend(self.lost.into_iter().flat_map(|lost| lost_cluster(lost, &force_delete)));
                 next.extend(self.is_timed.then(|| format!("to end the wait for a time: {}", commands::retry(target))));
                 next.push(format!("show the progress: {}", commands::get(kind, name)));
             }
@@ -103,12 +92,6 @@ impl TargetSituation<'_> {
         let delete = || format!("to delete it as an operator: {}", commands::delete_protected(kind, name));
         next.extend(self.is_kept.then(delete));
         next
-    }
-
-    /// Returns the step that shows the log. Only scripts have one.
-    fn log(&self, target: &str) -> Option<String> {
-        let cause = self.cause.filter(|cause| !cause.log.is_empty())?;
-        Some(format!("read its log: {}", commands::logs(target, &cause.unit)))
     }
 
     fn former_undo(&self, unit: &str) -> String {
@@ -136,6 +119,12 @@ impl TargetSituation<'_> {
     }
 }
 
+/// Returns the step that shows the log. Only scripts have one.
+fn log(diagnosis: &TargetDiagnosis, target: &str) -> Option<String> {
+    let cause = diagnosis.cause.as_ref().filter(|cause| !cause.log.is_empty())?;
+    Some(format!("read its log: {}", commands::logs(target, &cause.unit)))
+}
+
 /// Returns the step that ends a wait, if it does not end by itself.
 fn end_of_wait(unit: &UnitDetail, UnitWait { object, resolves, fails_at, .. }: &UnitWait) -> Option<String> {
     let until = fails_at.as_ref().or(unit.deadline.as_ref()).map(|at| format!(" before {at}")).unwrap_or_default();
@@ -149,9 +138,9 @@ fn end_of_wait(unit: &UnitDetail, UnitWait { object, resolves, fails_at, .. }: &
 }
 
 /// Returns the steps for a cluster that does not respond. `force_delete` is the last command.
-fn lost_cluster(LostCluster { name, is_registered }: &LostCluster<'_>, force_delete: &str) -> [String; 3] {
+fn lost_cluster((name, is_registered): (&str, bool), force_delete: &str) -> [String; 3] {
     let disconnect =
-        if *is_registered { commands::disconnect(name) } else { format!("remove {name} from EBB_CLUSTERS") };
+        if is_registered { commands::disconnect(name) } else { format!("remove {name} from EBB_CLUSTERS") };
     [
         format!("show relay health: {}", commands::LIST_CLUSTERS),
         "remove its cause, for example start the relay or restore a connection; the waiting units then continue"
