@@ -13,6 +13,7 @@ async fn pending(store: &Store, cluster: &str, at: u64, open: &[String], limit: 
 }
 
 pub(super) async fn batches_are_pending_until_they_have_a_response_or_expire(fixture: StoreFixture) {
+    type ReplyStep = (String, String, String, String, serde_json::Value);
     let store = &fixture.store;
     for queued in [batch("b", 20, 10), batch("a", 10, 10), batch("c", 30, 10)] {
         store.enqueue_batch("eu", &queued).await.unwrap();
@@ -24,23 +25,17 @@ pub(super) async fn batches_are_pending_until_they_have_a_response_or_expire(fix
         let found = pending(store, "eu", at, &in_progress, limit, bytes.unwrap_or(all)).await;
         assert_eq!(found, expected, "{at} {in_progress:?} {limit} {bytes:?}");
     }
-    assert_eq!(pending(store, "eu#1", 0, &[], 9, all).await, ["a"]);
-    assert_eq!(pending(store, "us", 0, &[], 9, all).await, [""; 0]);
-
-    assert_eq!(store.read_reply("eu", "a").await.unwrap(), None);
-    assert!(store.put_reply("eu", "a", b"first").await.unwrap());
-    assert!(!store.put_reply("eu", "a", b"second").await.unwrap());
-    // An unknown batch, and one of another cluster.
-    assert!(!store.put_reply("eu", "x", b"x").await.unwrap());
-    assert!(!store.put_reply("us", "b", b"x").await.unwrap());
-    assert_eq!(pending(store, "eu", 0, &[], 9, all).await, ["b", "c"]);
-    assert_eq!(store.read_reply("eu", "a").await.unwrap().as_deref(), Some(&b"first"[..]));
-    assert_eq!(store.take_batch("eu", "a").await.unwrap().as_deref(), Some(&b"first"[..]));
-    assert_eq!(store.take_batch("eu", "a").await.unwrap(), None);
-    // A deleted batch is not delivered and accepts no response.
-    assert_eq!(store.take_batch("eu", "b").await.unwrap(), None);
-    assert!(!store.put_reply("eu", "b", b"late").await.unwrap());
-    assert_eq!(pending(store, "eu", 0, &[], 9, all).await, ["c"]);
+    // An unknown batch, one of another cluster and a deleted one accept no response.
+    for (step, cluster, id, reply, expected) in sample::<Vec<ReplyStep>>("batchReplies") {
+        let text = |found: Option<Vec<u8>>| json!(found.map(|bytes| String::from_utf8(bytes).unwrap()));
+        let found = match step.as_str() {
+            "reply" => json!(store.put_reply(&cluster, &id, reply.as_bytes()).await.unwrap()),
+            "read" => text(store.read_reply(&cluster, &id).await.unwrap()),
+            "take" => text(store.take_batch(&cluster, &id).await.unwrap()),
+            _ => json!(pending(store, &cluster, 0, &[], 9, all).await),
+        };
+        assert_eq!(found, expected, "{step} {cluster} {id}");
+    }
     assert!(fixture.item("batch#eu", "b").await.is_none());
     assert!(fixture.item("batch#eu", "c").await.unwrap()["ttl"].is_n());
 }

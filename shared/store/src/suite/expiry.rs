@@ -1,5 +1,3 @@
-use ebb_protocol::engine::EventName;
-
 use super::fixture::*;
 
 const LATER: Timestamp = Timestamp(9_000_000_000_000);
@@ -8,37 +6,26 @@ fn expiry(name: &str, due: u64) -> InstanceExpiry {
     InstanceExpiry { name: name.to_owned(), due: Timestamp(due), ..sample("expiry") }
 }
 
+/// The name, the time and, of an event, its occurrence.
+type ExpiryRow = (String, u64, Option<EventRef>);
+
+/// An expiry with the same time is replaced. An instance may have two removal times, and its events have their own.
 pub(super) async fn instances_expire_when_they_are_due(StoreFixture { store, .. }: StoreFixture) {
-    for (name, due) in [("a", 30), ("b", 10), ("c", 20)] {
-        store.put_expiry(&expiry(name, due)).await.unwrap();
-    }
-    let listed = async |now, limit| {
+    type ExpiryStep = (String, ExpiryRow, Option<u64>, u64, usize, Vec<ExpiryRow>);
+    let of = |(name, due, event): ExpiryRow| InstanceExpiry { event, ..expiry(&name, due) };
+    for (step, changed, to, now, limit, expected) in sample::<Vec<ExpiryStep>>("expirySteps") {
+        let changed = of(changed);
+        match (step.as_str(), to) {
+            ("put", None) => store.put_expiry(&changed).await.unwrap(),
+            ("delete", None) => store.delete_expiry(&changed).await.unwrap(),
+            (_, to) => store.postpone_expiry(&changed, Timestamp(to.unwrap()), 0).await.unwrap(),
+        }
         let due = store.list_expired(Timestamp(now), limit).await.unwrap();
         assert_eq!(due.damaged, []);
-        due.readable
-    };
-    assert_eq!(listed(20, 10).await, [expiry("b", 10), expiry("c", 20)]);
-    assert_eq!(listed(99, 1).await, [expiry("b", 10)]);
-    // The query of due items does not return them.
-    assert_eq!(store.query_due(LATER, 10).await.unwrap(), []);
-    // An expiry with the same time is replaced. One with another time is moved.
-    store.postpone_expiry(&expiry("b", 10), Timestamp(10), 0).await.unwrap();
-    store.postpone_expiry(&expiry("b", 10), Timestamp(40), 0).await.unwrap();
-    assert_eq!(listed(30, 10).await, [expiry("c", 20), expiry("a", 30)]);
-    store.delete_expiry(&expiry("c", 20)).await.unwrap();
-    store.delete_expiry(&expiry("c", 20)).await.unwrap();
-    assert_eq!(listed(99, 10).await, [expiry("a", 30), expiry("b", 40)]);
-    // An instance may have two removal times, which are removed separately.
-    store.put_expiry(&expiry("a", 50)).await.unwrap();
-    store.delete_expiry(&expiry("a", 30)).await.unwrap();
-    assert_eq!(listed(99, 10).await, [expiry("b", 40), expiry("a", 50)]);
-    // Events of an instance have removal times of their own.
-    let event = |id| EventRef::new(EventName::new("sleep").unwrap(), id);
-    let [first, second] = ["1", "2"].map(|id| InstanceExpiry { event: Some(event(id)), ..expiry("a", 50) });
-    store.put_expiry(&first).await.unwrap();
-    store.put_expiry(&second).await.unwrap();
-    store.delete_expiry(&first).await.unwrap();
-    assert_eq!(listed(99, 10).await, [expiry("b", 40), expiry("a", 50), second]);
+        assert_eq!(due.readable, expected.into_iter().map(of).collect::<Vec<_>>(), "{step} {changed:?}");
+        // The query of due items does not return them.
+        assert_eq!(store.query_due(LATER, 10).await.unwrap(), []);
+    }
 }
 
 pub(super) async fn a_damaged_expiry_is_postponed(fixture: StoreFixture) {

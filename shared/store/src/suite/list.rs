@@ -62,39 +62,24 @@ pub(super) async fn targets_are_listed_by_kind_and_name(fixture: StoreFixture) {
     assert_eq!(fixture.names(Some("b"), Some(TargetKey::new("a", "y")), 2).await, ["b/x"]);
 }
 
+/// A gone target that waits is in the active list.
 pub(super) async fn gone_targets_have_a_separate_list(fixture: StoreFixture) {
-    let gone =
-        |name: &str, version| TargetHead { phase: TargetPhase::Gone, due: None, version, ..target("sandbox", name) };
-    let list = async |list| {
-        let targets = fixture.store.list_page(list, None, None, 10).await.unwrap().targets;
-        targets.into_iter().map(|target| target.name).collect::<Vec<_>>()
-    };
-    fixture.put(target("sandbox", "a")).await;
-    fixture.put(target("sandbox", "b")).await;
-    fixture.put(gone("never-created", 1)).await;
-    assert_eq!(list(TargetList::Active).await, ["a", "b"]);
-    let move_to = async |target, seen| fixture.transit(target, Some(seen)).await;
-    fixture.meter.take();
-    move_to(gone("a", 2), 1).await;
-    assert_eq!(list(TargetList::Active).await, ["b"]);
-    assert_eq!(list(TargetList::Gone).await, ["a", "never-created"]);
-    // Targets outside of the list are not read.
-    assert_eq!(fixture.meter.take().requests, [("PutItem", 1), ("Query", 2), ("BatchGetItem", 2)].into());
-    move_to(TargetHead { version: 3, uid: "again".into(), ..target("sandbox", "a") }, 2).await;
-    assert_eq!(list(TargetList::Active).await, ["a", "b"]);
-    assert_eq!(list(TargetList::Gone).await, ["never-created"]);
-    // A gone target that waits is in the active list.
-    let due = NotificationState::Due(ReceiverState::default());
-    move_to(TargetHead { notification: Some(due), ..gone("b", 2) }, 1).await;
-    let held = NotificationState::Held(Hook::PostStop);
-    move_to(TargetHead { notification: Some(held), ..gone("a", 4) }, 3).await;
-    assert_eq!(list(TargetList::Active).await, ["b"]);
-    assert_eq!(list(TargetList::Gone).await, ["a", "never-created"]);
-    let waiting = PendingCreation { uid: "next".into(), generation: 1, ..PendingCreation::default() };
-    move_to(TargetHead { waiting: Some(waiting), ..gone("a", 5) }, 4).await;
-    move_to(gone("b", 3), 2).await;
-    assert_eq!(list(TargetList::Active).await, ["a"]);
-    assert_eq!(list(TargetList::Gone).await, ["b", "never-created"]);
+    type MovedTarget = (String, Option<u64>, serde_json::Map<String, serde_json::Value>, [Vec<String>; 2]);
+    for (name, seen, changes, expected) in sample::<Vec<MovedTarget>>("movedTargets") {
+        let mut head = json!(target("sandbox", &name));
+        head.as_object_mut().unwrap().extend(changes);
+        let head: TargetHead = serde_json::from_value(head).unwrap();
+        fixture.meter.take();
+        fixture.transit(TargetHead { version: seen.unwrap_or(0) + 1, ..head }, seen).await;
+        for (list, expected) in [TargetList::Active, TargetList::Gone].into_iter().zip(&expected) {
+            let targets = fixture.store.list_page(list, None, None, 10).await.unwrap().targets;
+            let names: Vec<String> = targets.into_iter().map(|target| target.name).collect();
+            assert_eq!(&names, expected, "{list:?} after {name} {seen:?}");
+        }
+        // Targets outside of the list are not read.
+        let read = expected.iter().filter(|names| !names.is_empty()).count() as u64;
+        assert_eq!(fixture.meter.take().requests, [("PutItem", 1), ("Query", 2), ("BatchGetItem", read)].into());
+    }
 }
 
 pub(super) async fn stale_entries_are_skipped_by_page(fixture: StoreFixture) {
