@@ -9,7 +9,7 @@ mod target_outbox;
 use std::collections::BTreeMap;
 
 use ebb_protocol::engine::{HeadState, Hook, Millis, TargetPhase, Timestamp};
-use ebb_protocol::{EventRef, HistoryChange, RunId, TargetKey, TargetStopCause, TokenInfo, short_digest};
+use ebb_protocol::{EventRef, HistoryChange, RunId, TargetStopCause, TokenInfo, short_digest};
 use serde::{Deserialize, Serialize};
 
 use crate::table::TableSpec;
@@ -119,14 +119,6 @@ impl TargetHead {
     pub fn new(kind: &str, name: &str, uid: &str, now: Timestamp) -> Self {
         let (kind, name, uid) = (kind.to_owned(), name.to_owned(), uid.to_owned());
         Self { kind, name, uid, created: now, since: now, ..Self::default() }
-    }
-
-    pub fn target_key(&self) -> TargetKey<'_> {
-        TargetKey::new(&self.kind, &self.name)
-    }
-
-    pub fn instance_key(&self) -> String {
-        self.target_key().instance(&self.uid).key()
     }
 
     /// Returns true if the instance `uid` waits for the name.
@@ -471,15 +463,24 @@ pub struct RunFacts {
     pub by: Option<String>,
 }
 
-impl RunFacts {
-    pub fn target_key(&self) -> TargetKey<'_> {
-        TargetKey::new(&self.kind, &self.name)
-    }
+/// Adds the keys to types with the fields `kind`, `name` and `uid`.
+macro_rules! instance_keys {
+    ($($named:ty),+) => {$(
+        impl $named {
+            pub fn target_key(&self) -> ebb_protocol::TargetKey<'_> {
+                ebb_protocol::TargetKey::new(&self.kind, &self.name)
+            }
 
-    pub fn instance_key(&self) -> String {
-        self.target_key().instance(&self.uid).key()
-    }
+            pub fn instance_key(&self) -> String {
+                self.target_key().instance(&self.uid).key()
+            }
+        }
+    )+};
 }
+
+pub(crate) use instance_keys;
+
+instance_keys!(TargetHead, RunFacts);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunHead {

@@ -5,13 +5,13 @@ use std::fmt::Debug;
 use async_trait::async_trait;
 use ebb_protocol::engine::Attempt;
 use ebb_protocol::{
-    AttemptRecord, AttemptResult, EventRef, InstanceIds, Outputs, ReportedPolicy, RunId, StateWait, TargetKey,
-    Timestamp, Unit,
+    AttemptRecord, AttemptResult, EventRef, InstanceIds, Outputs, ReportedPolicy, RunId, StateWait, Timestamp, Unit,
 };
 use futures::future::BoxFuture;
 use futures::{StreamExt as _, TryStreamExt as _};
 use serde::{Deserialize, Serialize};
 
+use crate::items::instance_keys;
 use crate::{DesiredKey, HistoryItem, StoreError, TargetHead};
 
 pub type StoreResult<T> = Result<T, StoreError>;
@@ -129,15 +129,9 @@ pub struct InstanceExpiry {
     pub failures: u32,
 }
 
+instance_keys!(InstanceExpiry);
+
 impl InstanceExpiry {
-    pub fn target_key(&self) -> TargetKey<'_> {
-        TargetKey::new(&self.kind, &self.name)
-    }
-
-    pub fn instance_key(&self) -> String {
-        self.target_key().instance(&self.uid).key()
-    }
-
     /// Returns the key of the instance, or the id of the run.
     pub fn subject(&self) -> String {
         match &self.event {
