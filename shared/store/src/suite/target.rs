@@ -22,19 +22,14 @@ pub(super) async fn a_target_is_read_unchanged(fixture: StoreFixture) {
 }
 
 pub(super) async fn a_transition_needs_the_expected_version(fixture: StoreFixture) {
-    let first = target("sandbox", "a");
-    // A write that follows a deletion does not create the target again.
-    let late = TargetHead { version: 2, ..first.clone() };
-    assert!(!fixture.store.move_target(&TargetTransition::new(late, Some(1))).await.unwrap());
-    assert!(fixture.store.move_target(&TargetTransition::new(first.clone(), None)).await.unwrap());
-    let ready = TargetHead { phase: TargetPhase::Ready, version: 2, ..first.clone() };
-    assert!(fixture.store.move_target(&TargetTransition::new(ready.clone(), Some(1))).await.unwrap());
-    // Another writer with the same change.
-    assert!(!fixture.store.move_target(&TargetTransition::new(ready.clone(), Some(1))).await.unwrap());
-    let failed = TargetHead { phase: TargetPhase::Failed, version: 2, ..first.clone() };
-    assert!(!fixture.store.move_target(&TargetTransition::new(failed, Some(1))).await.unwrap());
-    let other = TargetHead { uid: "u2".into(), ..first };
-    assert!(!fixture.store.move_target(&TargetTransition::new(other, None)).await.unwrap());
+    type ExpectedVersion = (String, TargetPhase, u64, Option<u64>, bool);
+    let head = |uid, phase, version| TargetHead { uid, phase, version, ..target("sandbox", "a") };
+    // A write that follows a deletion does not create the target again. Two writers can make the same change.
+    for (uid, phase, version, seen, expected) in sample::<Vec<ExpectedVersion>>("expectedVersions") {
+        let transition = TargetTransition::new(head(uid, phase, version), seen);
+        assert_eq!(fixture.store.move_target(&transition).await.unwrap(), expected, "{transition:?}");
+    }
+    let ready = head("u1".to_owned(), TargetPhase::Ready, 2);
     assert_eq!(fixture.store.read_target(TargetKey::new("sandbox", "a")).await.unwrap(), Some(ready));
 }
 
