@@ -127,7 +127,8 @@ async fn a_person_is_the_same_everywhere() {
 }
 
 sessions! { false:
-    a_link_to_the_page_of_the_sandbox_is_printed a_missing_relay_program_is_reported
-    a_sandbox_outlives_the_command_and_versions_are_immutable a_sandbox_that_is_not_gone_keeps_its_state
-    a_single_unit_runs closed_outputs_do_not_change_the_exit_code
+    a_link_to_the_page_of_the_sandbox_is_printed a_lost_table_is_reported a_low_limit_of_open_files_delays_scripts
+    a_missing_relay_program_is_reported a_sandbox_outlives_the_command_and_versions_are_immutable
+    a_sandbox_that_is_not_gone_keeps_its_state a_single_unit_runs closed_outputs_do_not_change_the_exit_code
+    living_targets_keep_their_backend
 }
