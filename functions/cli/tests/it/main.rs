@@ -3,7 +3,6 @@
 
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic, reason = "a panic fails the test")]
 
-mod agents;
 mod ci_jobs;
 mod commands;
 mod hostile_texts;

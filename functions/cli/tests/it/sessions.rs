@@ -118,6 +118,7 @@ sessions! { true:
     one_command_repairs_every_stuck_sandbox selected_sandboxes_get_another_version_of_a_plugin
     several_sandboxes_are_changed_by_one_command the_highest_version_of_each_plugin_is_listed
     the_page_of_an_unknown_sandbox_is_an_error the_state_of_a_parent_folder_selects_the_server
+    wrong_lines_do_not_end_the_server
 }
 
 /// `ebb dev` runs with an issuer.
@@ -129,6 +130,6 @@ async fn a_person_is_the_same_everywhere() {
 sessions! { false:
     a_link_to_the_page_of_the_sandbox_is_printed a_lost_table_is_reported a_low_limit_of_open_files_delays_scripts
     a_missing_relay_program_is_reported a_sandbox_outlives_the_command_and_versions_are_immutable
-    a_sandbox_that_is_not_gone_keeps_its_state a_single_unit_runs closed_outputs_do_not_change_the_exit_code
-    living_targets_keep_their_backend
+    a_sandbox_that_is_not_gone_keeps_its_state a_single_unit_runs an_agent_uses_the_server_of_its_folder
+    closed_outputs_do_not_change_the_exit_code living_targets_keep_their_backend
 }
