@@ -33,8 +33,6 @@ mod program {
 #[path = "../../../../tests/src/api_client.rs"]
 #[allow(dead_code, unreachable_pub, reason = "the library of the tests exports it and uses the rest")]
 mod api_client;
-#[path = "../../../../tests/tests/e2e/interrupt.rs"]
-mod interrupt;
 #[path = "../../../../tests/tests/e2e/kill.rs"]
 #[allow(dead_code, reason = "the end-to-end tests use the rest")]
 mod kill;

@@ -40,6 +40,8 @@ struct SessionStep {
     json: BTreeMap<String, Value>,
     /// Variables of the lines of later steps, with the pointers to their values in the printed JSON.
     keep: BTreeMap<String, String>,
+    /// True if all scripts end after the line.
+    idle: bool,
 }
 
 impl SessionStep {
@@ -64,6 +66,9 @@ impl SessionStep {
         }
         let values = self.keep.iter().map(|(name, pointer)| (name.clone(), printed.pointer(pointer)));
         kept.extend(values.map(|(name, value)| (name, value.and_then(Value::as_str).unwrap().to_owned())));
+        if self.idle {
+            workdir.no_script_runs().await;
+        }
     }
 }
 
@@ -131,5 +136,6 @@ sessions! { false:
     a_link_to_the_page_of_the_sandbox_is_printed a_lost_table_is_reported a_low_limit_of_open_files_delays_scripts
     a_missing_relay_program_is_reported a_sandbox_outlives_the_command_and_versions_are_immutable
     a_sandbox_that_is_not_gone_keeps_its_state a_single_unit_runs an_agent_uses_the_server_of_its_folder
-    closed_outputs_do_not_change_the_exit_code living_targets_keep_their_backend
+    closed_outputs_do_not_change_the_exit_code interrupts_delete_the_sandbox_or_stop_the_command
+    living_targets_keep_their_backend
 }
