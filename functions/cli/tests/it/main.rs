@@ -36,8 +36,6 @@ mod api_client;
 #[path = "../../../../tests/tests/e2e/kill.rs"]
 #[allow(dead_code, reason = "the end-to-end tests use the rest")]
 mod kill;
-#[path = "../../../../tests/tests/e2e/logs.rs"]
-mod logs;
 #[path = "../../../../tests/tests/e2e/persistent_platform.rs"]
 mod persistent_platform;
 #[path = "../../../../tests/src/platform.rs"]
