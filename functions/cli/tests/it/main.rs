@@ -6,7 +6,6 @@
 mod ci_jobs;
 mod commands;
 mod hostile_texts;
-mod new;
 mod repairs;
 mod run;
 mod sessions;
