@@ -7,7 +7,6 @@ mod ci_jobs;
 mod commands;
 mod hostile_texts;
 mod repairs;
-mod run;
 mod sessions;
 mod shown_responses;
 mod silence;
@@ -15,14 +14,6 @@ mod wired;
 
 mod program {
     use std::path::Path;
-    use std::process::Command;
-
-    /// Returns a command of the program that uses no server, cluster or account of the person who runs the tests.
-    pub(crate) fn command() -> Command {
-        let mut command = Command::new(ebb());
-        command.env_clear().envs(crate::workdir::environment());
-        command
-    }
 
     pub(crate) fn ebb() -> &'static Path {
         Path::new(env!("CARGO_BIN_EXE_ebb"))

@@ -24,7 +24,8 @@ struct SessionStep {
     files: BTreeMap<String, String>,
     /// Phases that sandboxes reach before the line runs.
     reaches: BTreeMap<String, TargetPhase>,
-    /// A line of the shell, with the repository as `ROOT` and the address of the server as `URL`.
+    /// A line of the shell, with the repository as `ROOT`, the address of the server as `URL`, and `OTLP` if `ebb` has the
+    /// exporter of traces.
     sh: String,
     code: i32,
     output: Option<String>,
@@ -93,7 +94,8 @@ pub(crate) async fn run_all(workdir: &Workdir, steps: &str, has_server: bool) {
     }
     let steps: Vec<SessionStep> = serde_saphyr::from_str(&here(steps)).unwrap();
     let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..").to_owned();
-    let mut kept = BTreeMap::from([("ROOT".to_owned(), root)]);
+    let has_exporter = cfg!(feature = "otlp").to_string();
+    let mut kept = BTreeMap::from([("ROOT".to_owned(), root), ("OTLP".to_owned(), has_exporter)]);
     kept.extend(dev.iter().map(|dev| ("URL".to_owned(), dev.url.clone())));
     for step in steps {
         step.run(workdir, &mut kept).await;
@@ -133,8 +135,9 @@ async fn a_person_is_the_same_everywhere() {
 }
 
 sessions! { false:
-    a_link_to_the_page_of_the_sandbox_is_printed a_lost_table_is_reported a_low_limit_of_open_files_delays_scripts
-    a_missing_relay_program_is_reported a_sandbox_outlives_the_command_and_versions_are_immutable
+    a_closed_standard_output_does_not_stop_the_deletion a_link_to_the_page_of_the_sandbox_is_printed
+    a_lost_table_is_reported a_low_limit_of_open_files_delays_scripts a_missing_relay_program_is_reported
+    a_sandbox_outlives_the_command_and_versions_are_immutable
     a_sandbox_that_is_not_gone_keeps_its_state a_single_unit_runs an_agent_uses_the_server_of_its_folder
     closed_outputs_do_not_change_the_exit_code instances_of_the_signadot_template_end_after_a_failure_at_each_line
     instances_of_the_template_end_after_a_failure_at_each_line interrupts_delete_the_sandbox_or_stop_the_command
