@@ -14,7 +14,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde::de::DeserializeOwned;
 use tempfile::TempDir;
-use tokio::io::{AsyncBufRead, AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
 use tokio::process::{Child, ChildStdout, Command};
 
 use crate::platform::named;
@@ -99,12 +99,6 @@ impl Workdir {
 
     pub fn new() -> Self {
         Self::with(&[])
-    }
-
-    pub async fn running() -> (Self, DevProcess) {
-        let workdir = Self::new();
-        let dev = workdir.dev().await;
-        (workdir, dev)
     }
 
     /// Creates a working directory whose table is in the DynamoDB at `endpoint`.
@@ -302,19 +296,19 @@ pub struct RunningCommand {
 }
 
 impl RunningCommand {
-    /// Reads standard error up to a line that contains all of `parts`.
-    pub async fn line(&mut self, parts: &[&str]) {
-        let matches = |line: &str| parts.iter().all(|part| line.contains(part));
-        read_to(&mut self.stderr, &mut self.errors, matches, &format!("{parts:?} from `ebb {}`", self.arguments)).await;
-    }
-
+    /// Reads standard output up to a line.
     pub async fn says(&mut self, line: &str) {
-        let what = format!("{line:?} from `ebb {}`", self.arguments);
-        read_to(&mut self.stdout, &mut self.printed, |printed| printed.trim_end() == line, &what).await;
-    }
-
-    pub fn signal(&self, sent: Signal) {
-        signal(&self.child, sent);
+        let reading = async {
+            loop {
+                let begun = self.printed.len();
+                let read = self.stdout.read_line(&mut self.printed).await.unwrap();
+                assert!(read > 0, "`ebb {}` has not printed {line:?}:\n{}", self.arguments, self.printed);
+                if self.printed[begun..].trim_end() == line {
+                    return;
+                }
+            }
+        };
+        tokio::time::timeout(WAIT_TIMEOUT, reading).await.expect("the line is printed before the timeout");
     }
 
     pub async fn end(mut self) -> CommandResult {
@@ -330,30 +324,6 @@ impl RunningCommand {
         let Ok(status) = ended else { panic!("`ebb {}` does not end:\n{}", self.arguments, self.errors) };
         CommandResult { code: status.code(), stdout: self.printed, stderr: self.errors }
     }
-}
-
-async fn read_to(
-    from: &mut (impl AsyncBufRead + Unpin),
-    text: &mut String,
-    matches: impl Fn(&str) -> bool,
-    what: &str,
-) {
-    let reading = async {
-        loop {
-            let begun = text.len();
-            let read = from.read_line(text).await.unwrap();
-            assert!(read > 0, "no line {what}:\n{text}");
-            if matches(&text[begun..]) {
-                return;
-            }
-        }
-    };
-    tokio::time::timeout(WAIT_TIMEOUT, reading).await.expect("the line is printed before the timeout");
-}
-
-fn signal(child: &Child, signal: Signal) {
-    let pid = child.id().expect("the process has not been awaited");
-    kill(Pid::from_raw(i32::try_from(pid).unwrap()), signal).unwrap();
 }
 
 /// A running `ebb dev`. It is killed when this is dropped.
@@ -385,7 +355,7 @@ impl DevProcess {
     }
 
     pub async fn stop(mut self) {
-        signal(&self.child, Signal::SIGINT);
+        kill(Pid::from_raw(i32::try_from(self.pid()).unwrap()), Signal::SIGINT).unwrap();
         let ended = tokio::time::timeout(WAIT_TIMEOUT, self.child.wait()).await;
         let status = ended.expect("`ebb dev` ends before the timeout").unwrap();
         assert_eq!(status.code(), Some(0));

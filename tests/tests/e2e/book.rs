@@ -241,7 +241,8 @@ async fn the_example_of_connections() {
     let endpoints = json!([{"host": "ep-1.example.com"}]);
     let made = json!({"branch": {"id": "br-1"}, "endpoints": endpoints, "connection_uris": connection_uris});
     provider.always(&format!("POST {branches}"), made);
-    let (workdir, dev) = Workdir::running().await;
+    let workdir = Workdir::new();
+    let dev = workdir.dev().await;
     let origin = "https://console.neon.tech";
     let new = ["connection", "new", "neon", "--origin", origin, "--plugin", "neon-branch"];
     assert_eq!(workdir.ebb(&new).await.done().stdout, connection);
