@@ -19,10 +19,10 @@ macro_rules! presets {
 }
 
 /// All presets, sorted by name.
-pub static PRESETS: [SourcePreset; 19] = presets![
-    "argocd" "azure-devops" "bitbucket" "bitbucket-data-center" "cdevents" "claude-sessions" "coder" "daytona" "e2b"
-    "gitea" "github" "github-branches" "github-deployments" "gitlab" "gitlab-branches" "gitlab-deployments" "netlify"
-    "qovery" "vercel"
+pub static PRESETS: [SourcePreset; 20] = presets![
+    "agent-sandbox" "argocd" "azure-devops" "bitbucket" "bitbucket-data-center" "cdevents" "claude-sessions" "coder"
+    "daytona" "e2b" "gitea" "github" "github-branches" "github-deployments" "gitlab" "gitlab-branches"
+    "gitlab-deployments" "netlify" "qovery" "vercel"
 ];
 
 pub fn preset(name: &str) -> Option<&'static SourcePreset> {

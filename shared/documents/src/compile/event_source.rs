@@ -324,7 +324,8 @@ fn listing(
     let headers = if doc.headers.is_empty() { preset.map(|preset| &preset.headers) } else { Some(&doc.headers) };
     let headers = headers.into_iter().flat_map(|headers| headers.iter());
     let headers = headers.map(|header| (header.name.value.clone(), header.inner.value.clone())).collect();
-    let (connection, create, path) = (doc.connection.as_ref()?.value.clone(), doc.create, path?);
+    let create = doc.create || preset.is_some_and(|preset| preset.create);
+    let (connection, path) = (doc.connection.as_ref()?.value.clone(), path?);
     let of = EventListing {
         connection,
         every_ms,

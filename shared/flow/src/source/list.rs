@@ -13,6 +13,7 @@ use ebb_store::ListPass;
 use serde_json::{Value, json};
 
 use super::fetch::{self, RequestPlace};
+use super::reconcile::is_derived;
 use crate::run::request::further_page::page_after;
 use crate::run::request_headers::is_same_origin;
 use crate::{Env, FlowResult, offload, response_body};
@@ -103,6 +104,9 @@ pub(super) async fn confirm(
                 Err(error) => Err(error.to_string()),
                 Ok(thing) if (&thing.kind, &thing.name) != (&target.kind, &target.name) => {
                     Err(format!("the answer to GET {shown} is about {}/{}", thing.kind, limits::message(&thing.name)))
+                }
+                Ok(ListedThing { uid: Some(uid), .. }) if uid != target.uid && !is_derived(&target.uid) => {
+                    Ok(Some(format!("GET {shown} shows another one with its name")))
                 }
                 Ok(ListedThing { outcome: EventOutcome::Delete { reason, .. }, .. }) => {
                     let reason = reason.map(|reason| format!(": {reason}")).unwrap_or_default();

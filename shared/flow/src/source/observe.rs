@@ -223,8 +223,10 @@ impl Observer<'_> {
         let EventOutcome::Apply { kind, name, uid, time_ms, order, document } = one.outcome else { return Ok(()) };
         let key = DesiredKey { source: self.source.name.clone(), kind, name, uid };
         let (seen, sent) = (self.env.store.read_desired(&key).await?, time_ms.map(Timestamp));
+        // Another thing has had the name.
+        let is_other = |head: TargetHead| !head.phase.is_alive() && key.uid.as_ref().is_some_and(|of| *of != head.uid);
         let is_lost = match &seen {
-            None => self.env.store.read_target(key.target_key()).await?.is_none(),
+            None => self.env.store.read_target(key.target_key()).await?.is_none_or(is_other),
             Some(seen) => seen.is_delete && seen.sent.zip(sent).is_some_and(|(known, sent)| sent > known),
         };
         if is_lost {
