@@ -19,6 +19,7 @@ use super::drift::{Observation, ObservedDrift};
 use super::{list, reconcile, record};
 use crate::instance::history::{self, Decision};
 use crate::run::credential::{self, ConnectionUser};
+use crate::telemetry::{self, Counter};
 use crate::{Env, FlowError, FlowResult, RequestError};
 
 /// The time in which a sweep reads pages. It ends before the time of a function.
@@ -145,6 +146,7 @@ impl Observer<'_> {
             ListStep::Refused(problem) => self.refuse(begun, problem).await,
             ListStep::Continue => self.store(self.env.now().plus(Millis(1_000))).await,
             ListStep::Wait(problem, wait) => {
+                telemetry::count(Counter::IncompleteLists, 1);
                 self.note(Some(problem));
                 self.store(self.env.now().plus(wait)).await
             }
@@ -398,6 +400,7 @@ impl Observer<'_> {
     async fn refuse(&mut self, begun: Timestamp, problem: String) -> FlowResult<()> {
         self.watch.pass = None;
         self.findings.things.clear();
+        telemetry::count(Counter::IncompleteLists, 1);
         self.note(Some(problem));
         self.store(begun.plus(Millis(self.listing.every_ms)).max(self.env.now().plus(RETRY))).await
     }

@@ -37,6 +37,7 @@ counters! {
     ExcessResults: "Successes beyond those that are kept of an attempt.",
     Undelivered: "Notifications of subscriptions that were given up.",
     RejectedEvents: "Events of sources that were rejected.",
+    IncompleteLists: "Lists of senders that failed, were incomplete or shrank.",
     Outages: "Clusters whose relay did not respond, once for each sweep.",
 }
 
