@@ -50,14 +50,22 @@ enum ListStep {
     Refused(String),
 }
 
-/// Makes a source due that lists what exists. Its document is stored after that.
-pub async fn begin(env: &Env, source: &str) -> FlowResult<()> {
-    if env.store.read_watch(source).await?.is_none() {
-        let watch =
-            SourceWatch { source: source.to_owned(), due: env.now().plus(RETRY), version: 1, ..SourceWatch::default() };
-        env.store.put_watch(&watch, &ListFindings::default()).await?;
+/// Makes a source due that lists what exists. Its document is stored after that. A sweep that has read the earlier document, which
+/// may list nothing, deletes the state of the version that it has read.
+pub async fn begin(env: &Env, name: &str) -> FlowResult<()> {
+    for _ in 0..crate::ATTEMPTS {
+        let (watch, findings) = match env.store.read_watch(name).await? {
+            // No sweep can have read it as due.
+            Some((watch, _)) if watch.due > env.now().plus(Millis(CLAIM.0 / 2)) => return Ok(()),
+            found => found.unwrap_or_default(),
+        };
+        let due = if watch.version == 0 { env.now().plus(RETRY) } else { watch.due };
+        let source = name.to_owned();
+        if env.store.put_watch(&SourceWatch { source, due, version: watch.version + 1, ..watch }, &findings).await? {
+            return Ok(());
+        }
     }
-    Ok(())
+    Err(FlowError::Contended(format!("the lists of source {name}")))
 }
 
 /// Continues the observation of a source, if it is due.
@@ -72,7 +80,7 @@ pub(crate) async fn observe(env: &Env, name: &str) -> FlowResult<()> {
         Err(RequestError::Rejected(_)) => None,
     };
     let Some((source, listing)) = source.and_then(|source| Some((source.clone(), source.listing.clone()?))) else {
-        return Ok(env.store.delete_watch(name).await?);
+        return Ok(env.store.delete_watch(name, watch.version).await?);
     };
     let claimed = SourceWatch { due: env.now().plus(CLAIM), version: watch.version + 1, ..watch };
     if !env.store.put_watch(&claimed, &findings).await? {

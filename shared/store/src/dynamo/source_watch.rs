@@ -1,11 +1,13 @@
 //! What the lists of a source have shown: `e#SOURCE` / `h`. The state is JSON in `b`, the findings are packed in `z`, or in the
 //! bucket with their key in `o`. The version is in `tv`.
 
+use ebb_protocol::short_digest;
+
 use super::attribute::{ItemReader, item_at, number, sparse_json, text};
 use super::desired::follows;
 use super::document::BodyStorage;
 use super::packed::{pack, unpack};
-use super::{Store, key};
+use super::{Store, has_version, key};
 use crate::{ListFindings, SourceWatch, StoreResult, TableSpec};
 
 /// Bytes of findings that fit into the item. Larger ones go to the bucket, because an item is written several times.
@@ -41,9 +43,11 @@ impl Store {
     /// has another version. A repetition of the same write returns true.
     pub async fn put_watch(&self, watch: &SourceWatch, findings: &ListFindings) -> StoreResult<bool> {
         let partition = key::watch(&watch.source);
-        let packed = pack(&serde_json::to_vec(findings).unwrap_or_default());
-        let object = |version: u64| format!("{}{version}", self::findings(&watch.source));
-        let body = self.store_body(object(watch.version), &packed, FINDINGS_INLINE).await?;
+        let findings = serde_json::to_string(findings).unwrap_or_default();
+        let objects = |version: u64| format!("{}{version}-", self::findings(&watch.source));
+        // Another writer of this version, which the condition refuses, does not replace the object.
+        let object = objects(watch.version) + &short_digest(&[&findings], 16);
+        let body = self.store_body(object, &pack(findings.as_bytes()), FINDINGS_INLINE).await?;
         let is_large = matches!(body, BodyStorage::Object(_));
         let attributes = [
             (TableSpec::LIST, text(TableSpec::LIST_WATCHED)),
@@ -56,15 +60,19 @@ impl Store {
         let is_written =
             self.table.put_once(item_at((partition, key::HEAD), attributes), follows(watch.version)).await?;
         if is_written && is_large {
-            self.bucket.remove(&object(watch.version - 1)).await?;
+            self.bucket.remove_all(&objects(watch.version - 1)).await?;
         }
         Ok(is_written)
     }
 
-    /// Removes what lists of a source have shown.
-    pub async fn delete_watch(&self, source: &str) -> StoreResult<()> {
-        self.table.delete(&key::watch(source), key::HEAD).await?;
-        self.bucket.remove_all(&findings(source)).await
+    /// Removes what lists of a source have shown, unless the state has another version.
+    pub async fn delete_watch(&self, source: &str, version: u64) -> StoreResult<()> {
+        let key = (key::watch(source), key::HEAD);
+        let is_deleted = self.table.take_if((&key.0, key.1), has_version(Some(version))).await?.is_written();
+        if is_deleted || self.table.get(&key.0, key.1).await?.is_none() {
+            self.bucket.remove_all(&findings(source)).await?;
+        }
+        Ok(())
     }
 
     /// Returns the state of each source that lists what exists, without its findings.
