@@ -11,6 +11,9 @@ use ebb_store::TargetHead;
 use super::requester::Requester;
 use crate::{Env, FlowResult, RequestError};
 
+/// Maximum slots, also of targets that have begun before their source had a limit. They fit into an item.
+const MAX_SLOTS: u32 = 400;
+
 fn lives(head: &TargetHead, source: &str) -> bool {
     let waits = head.waiting.as_ref().is_some_and(|waiting| waiting.source.as_deref() == Some(source));
     waits || (head.phase.is_alive() && head.source.as_deref() == Some(source))
@@ -48,7 +51,7 @@ pub(crate) async fn take(
 }
 
 /// Refuses to begin a target if as many targets of its source live as the requester permits. One that is `seen` to live gets a
-/// slot in any case, because its source may have had no limit when it began.
+/// slot above the limit, too, because its source may have had none when it began. It stays without a slot.
 pub(crate) async fn check(
     env: &Env,
     requester: Requester<'_>,
@@ -56,8 +59,12 @@ pub(crate) async fn check(
     target: TargetKey<'_>,
 ) -> Result<(), RequestError> {
     let Some((source, most)) = requester.sender.source().zip(requester.most_living) else { return Ok(()) };
-    let is_counted = seen.is_some_and(|head| lives(head, source));
-    match take(env, (source, if is_counted { u32::MAX } else { most }), target).await?.len() {
+    if seen.is_some_and(|head| lives(head, source)) {
+        let slot = (MAX_SLOTS, Timestamp(0), env.now().plus(env.settings.max_in_flight));
+        env.store.take_slot(("source", source), &target.to_string(), slot).await?;
+        return Ok(());
+    }
+    match take(env, (source, most), target).await?.len() {
         0 => Ok(()),
         used => {
             let text = format!("waits: {used} of {most} targets of the source live");
