@@ -1,6 +1,6 @@
 //! Judges a complete observation of what exists at a sender: which targets of a source are missing, and which may end.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use ebb_protocol::{Millis, Timestamp};
 use ebb_store::{MissingTarget, TargetHead};
@@ -10,7 +10,7 @@ const MIN_AGE: Millis = Millis(5 * 60 * 1000);
 /// The missing targets that no guard refuses if each one is confirmed.
 const ALWAYS: u64 = 10;
 /// Maximum targets whose absence is remembered. The rest is found by later observations.
-const MAX_MISSING: usize = 1_000;
+pub(super) const MAX_MISSING: usize = 5_000;
 
 /// What is known at the end of an observation.
 pub(super) struct Observation<'a> {
@@ -52,18 +52,17 @@ impl Observation<'_> {
         let unasked = absent.iter().filter(|(target, _)| !self.accepted.contains(&target.uid)).count() as u64;
         let share = self.covered * self.shrink / 100;
         let most = share.max(if self.is_confirmed { ALWAYS } else { 1 });
-        let known = |target: &TargetHead, version: u64| {
-            before.iter().find(|known| {
-                (&known.kind, &known.name, &known.uid, known.version)
-                    == (&target.kind, &target.name, &target.uid, version)
-            })
+        let known = before.iter().map(|one| ((&one.kind, &one.name, &one.uid, one.version), one.first));
+        let known: BTreeMap<_, Timestamp> = known.collect();
+        let first = |target: &TargetHead, version| {
+            known.get(&(&target.kind, &target.name, &target.uid, version)).copied().unwrap_or(self.begun)
         };
         let missing = absent.into_iter().take(MAX_MISSING).map(|(target, version)| MissingTarget {
             kind: target.kind.clone(),
             name: target.name.clone(),
             uid: target.uid.clone(),
             version: *version,
-            first: known(target, *version).map_or(self.begun, |known| known.first),
+            first: first(target, *version),
         });
         let missing: Vec<MissingTarget> = missing.collect();
         if unasked > 0 && !self.has_shown {
@@ -80,7 +79,7 @@ impl Observation<'_> {
         }
         let may_end = |one: &&MissingTarget| {
             let is_asked = self.accepted.contains(&one.uid);
-            one.first < self.begun && (is_asked || one.first.plus(self.grace) <= self.now)
+            one.first < self.begun && (is_asked || one.first.plus(self.grace) <= self.begun)
         };
         let ended = missing.iter().filter(may_end).cloned().collect();
         Ok(ObservedDrift { missing, ended })

@@ -6,33 +6,37 @@
 //! 3. A target that two complete observations lack, with the grace period between them, is asked for by `confirm`. Then it gets
 //!    the desired state of a deletion, on condition that no event has changed that state since the first observation.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use ebb_documents::EventSource;
 use ebb_documents::event::listing::{ListedNames, ListedTarget, ListedThing};
 use ebb_documents::event::{EventListing, EventOutcome};
-use ebb_protocol::{ErrorCode, HistoryChange, Millis, Timestamp, limits, rfc3339, short_digest};
+use ebb_protocol::{ErrorCode, HistoryChange, Millis, TargetKey, Timestamp, limits, rfc3339, short_digest};
 use ebb_store::{DesiredKey, DesiredTarget, ListFindings, ListPass, MissingTarget, SourceWatch, TargetHead};
-use futures::{FutureExt as _, StreamExt as _, TryStreamExt as _};
+use futures::FutureExt as _;
+use futures::future::try_join_all;
 
-use super::drift::{Observation, ObservedDrift};
+use super::drift::{MAX_MISSING, Observation, ObservedDrift};
 use super::{list, reconcile, record};
 use crate::instance::history::{self, Decision};
 use crate::run::credential::{self, ConnectionUser};
 use crate::telemetry::{self, Counter};
 use crate::{Env, FlowError, FlowResult, RequestError};
 
-/// The time in which a sweep reads pages. It ends before the time of a function.
+/// The time in which a sweep reads pages and begins removals. It ends before the time of a function.
 const SLICE: Millis = Millis(15_000);
 /// The time after which another sweep continues an observation whose sweep has died.
 const CLAIM: Millis = Millis(60_000);
-/// Maximum pages of a list.
+/// Maximum pages of a list, and elements of all lists of a source.
 const MAX_PAGES: u32 = 2_000;
+const MAX_THINGS: u64 = 100_000;
 /// The time after which an observation that is not complete is begun again.
 const MAX_AGE: Millis = Millis(2 * 3_600_000);
 /// The wait after a page that was not answered.
 const RETRY: Millis = Millis(60_000);
+/// Removals, and reads of targets, that happen at once.
 const CONCURRENT: usize = 8;
+const READS: usize = 32;
 /// Maximum UIDs of a request.
 const MAX_ACCEPTED: usize = 100;
 /// The grace period of a source that has none.
@@ -144,13 +148,20 @@ impl Observer<'_> {
             self.watch =
                 SourceWatch { source, question, problem, version: self.watch.version, ..SourceWatch::default() };
         }
-        if self.watch.pass.as_ref().is_none_or(|pass| pass.begun.plus(MAX_AGE) < now) {
+        if self.watch.pass.as_ref().is_some_and(|pass| pass.begun.plus(MAX_AGE) < now) {
+            telemetry::count(Counter::IncompleteLists, 1);
+            self.note(Some("the lists were not read within 2 hours".to_owned()));
+            self.watch.pass = None;
+        }
+        // An observation begins with its first page.
+        if self.watch.pass.as_ref().is_none_or(|pass| (pass.part, pass.pages) == (0, 0)) {
             self.findings.things.clear();
             self.watch.pass = Some(ListPass { begun: now, ..ListPass::default() });
         }
         let begun = self.watch.pass.as_ref().map_or(now, |pass| pass.begun);
-        match self.read(&parts).await? {
-            ListStep::Complete => self.end(begun, &parts).await,
+        let until = now.plus(SLICE);
+        match self.read(&parts, until).await? {
+            ListStep::Complete => self.end((begun, until), &parts).await,
             ListStep::Refused(problem) => self.refuse(begun, problem).await,
             ListStep::Continue => self.store(self.env.now().plus(Millis(1_000))).await,
             ListStep::Wait(problem, wait) => {
@@ -177,15 +188,14 @@ impl Observer<'_> {
     }
 
     /// Reads pages until the end of the lists or of the time.
-    async fn read(&mut self, parts: &[(String, ListedNames)]) -> FlowResult<ListStep> {
-        let end = self.env.now().plus(SLICE);
+    async fn read(&mut self, parts: &[(String, ListedNames)], until: Timestamp) -> FlowResult<ListStep> {
         let Some(mut pass) = self.watch.pass.clone() else { return Ok(ListStep::Complete) };
         let living = match self.listing.create {
             true => Some(self.covered(parts).await?.into_iter().collect::<BTreeSet<_>>()),
             false => None,
         };
         while let Some((part, names)) = parts.get(pass.part) {
-            if self.env.now() >= end {
+            if self.env.now() >= until {
                 self.watch.pass = Some(pass);
                 return Ok(ListStep::Continue);
             }
@@ -201,6 +211,9 @@ impl Observer<'_> {
             };
             pass.seen += things.len() as u64;
             pass.total += things.len() as u64;
+            if pass.total > MAX_THINGS {
+                return Ok(ListStep::Refused(format!("the lists have more than {MAX_THINGS} elements")));
+            }
             for one in things {
                 let ListedThing { kind, name, uid, outcome } = &one;
                 if !names.covers(name) || !self.source.list_kinds().contains(kind.as_str()) {
@@ -257,18 +270,20 @@ impl Observer<'_> {
         Ok(())
     }
 
-    /// Judges a complete observation, and ends the targets that it and an earlier one lack.
-    async fn end(&mut self, begun: Timestamp, parts: &[(String, ListedNames)]) -> FlowResult<()> {
+    /// Judges a complete observation, and ends the targets that it and an earlier one lack, until the end of the time.
+    async fn end(&mut self, (begun, until): (Timestamp, Timestamp), parts: &[(String, ListedNames)]) -> FlowResult<()> {
         let total = self.watch.pass.take().map_or(0, |pass| pass.total);
         let covered = self.covered(parts).await?;
-        let absent = self.absent(&covered).await?;
         let shown: BTreeSet<&str> = self.findings.things.iter().filter_map(|one| one.split(' ').next()).collect();
-        let is_shown = |(kind, name): &(String, String)| shown.contains(thing(kind, name, None).as_str());
-        self.watch.has_shown |= covered.iter().any(is_shown);
+        let is_shown = |(kind, name): &&(String, String)| shown.contains(thing(kind, name, None).as_str());
+        let listed = covered.iter().filter(is_shown).count();
+        let absent = self.absent(&covered, &shown, listed).await?;
+        self.watch.has_shown |= listed > 0;
         let observation = Observation {
             begun,
             now: self.env.now(),
-            covered: covered.len() as u64,
+            // Targets of others do not count.
+            covered: (listed + absent.len()) as u64,
             shrink: self.listing.shrink,
             grace: Millis(self.listing.grace_ms),
             is_confirmed: self.listing.has_confirmation(),
@@ -288,21 +303,29 @@ impl Observer<'_> {
         self.findings = ListFindings { missing, ..ListFindings::default() };
         self.watch.complete = Some((begun, total));
         self.note(None);
-        let ends = ended.into_iter().filter_map(|one| {
-            let (head, _) = absent.iter().find(|(head, _)| (&head.uid, &head.name) == (&one.uid, &one.name))?;
-            Some(self.remove(head, one, begun, parts).boxed())
-        });
-        let ends: Vec<_> = ends.collect();
-        let results: Vec<(MissingTarget, Result<bool, String>)> =
-            futures::stream::iter(ends).buffer_unordered(CONCURRENT).try_collect().await?;
-        for (one, result) in results {
-            match result {
-                // It ends, or its thing exists.
-                Ok(is_over) if is_over => self.findings.missing.retain(|other| *other != one),
-                Ok(_) => {}
-                Err(problem) => self.note(Some(problem)),
+        let heads: BTreeMap<_, _> = absent.iter().map(|(head, _)| ((&head.kind, &head.name), head)).collect();
+        let known = ended.iter().filter_map(|one| Some((one, *heads.get(&(&one.kind, &one.name))?)));
+        let mut ended: Vec<_> = known.collect();
+        // Those about which the sender gives no answer are not the first ones each time.
+        let first = (begun.0 / 60_000) as usize % ended.len().max(1);
+        ended.rotate_left(first);
+        let mut asked = 0;
+        for some in ended.chunks(CONCURRENT) {
+            let ends = some.iter().map(|(one, head)| self.remove(head, one, begun, parts).boxed());
+            let results = try_join_all(ends).await?;
+            asked += some.len();
+            for ((one, _), result) in some.iter().zip(results) {
+                match result {
+                    // It ends, or its thing exists.
+                    Ok(()) => self.findings.missing.retain(|other| other != *one),
+                    Err(problem) => self.note(Some(problem)),
+                }
+            }
+            if self.env.now() >= until {
+                break;
             }
         }
+        let next = if asked < ended.len() { self.env.now().plus(Millis(1_000)) } else { next };
         self.watch.missing = self.findings.missing.len() as u64;
         let missing: BTreeSet<&String> = self.findings.missing.iter().map(|one| &one.uid).collect();
         self.watch.accepted.retain(|uid| missing.contains(uid));
@@ -320,35 +343,51 @@ impl Observer<'_> {
         Ok(covered)
     }
 
-    /// Returns the living targets of the source that the lists lack, each with the version of its desired state.
-    async fn absent(&self, covered: &[(String, String)]) -> FlowResult<Vec<(TargetHead, u64)>> {
-        let things = &self.findings.things;
-        let has_uids = things.iter().any(|thing| thing.contains(' '));
-        let suspects = covered.iter().filter(|(kind, name)| has_uids || !things.contains(&thing(kind, name, None)));
-        let reads = suspects.map(|(kind, name)| {
-            async move {
-                let key = ebb_protocol::TargetKey::new(kind, name);
-                let Some(head) = self.env.store.read_target(key).await? else { return FlowResult::Ok(None) };
-                let is_own = head.phase.is_alive() && head.source.as_deref() == Some(self.source.name.as_str());
-                let is_listed =
-                    things.contains(&thing(kind, name, None)) || things.contains(&thing(kind, name, Some(&head.uid)));
-                if !is_own || is_listed {
-                    return Ok(None);
-                }
-                let desired = self.env.store.read_desired(&self.key_of(&head)).await?;
-                // A deletion is wanted already, or is refused because the target is protected.
-                if desired.as_ref().is_some_and(|desired| desired.is_delete) {
-                    return Ok(None);
-                }
-                Ok(Some((head, desired.map_or(0, |desired| desired.version))))
+    /// Returns the living targets of the source that the lists lack, each with the version of its desired state. `listed`
+    /// targets are in the lists. If far too many are absent, some of them are enough.
+    async fn absent(
+        &self,
+        covered: &[(String, String)],
+        shown: &BTreeSet<&str>,
+        listed: usize,
+    ) -> FlowResult<Vec<(TargetHead, u64)>> {
+        let has_uids = self.findings.things.iter().any(|thing| thing.contains(' '));
+        let is_suspect = |kind: &str, name: &str| has_uids || !shown.contains(thing(kind, name, None).as_str());
+        let suspects: Vec<_> = covered.iter().filter(|(kind, name)| is_suspect(kind, name)).collect();
+        let most = (listed + suspects.len()) * self.listing.shrink as usize / 100;
+        let enough = most.max(MAX_MISSING) + self.watch.accepted.len();
+        let mut absent = Vec::new();
+        for some in suspects.chunks(READS) {
+            let reads = some.iter().map(|(kind, name)| self.absent_one((kind, name), shown).boxed());
+            absent.extend(try_join_all(reads).await?.into_iter().flatten());
+            if absent.len() > enough {
+                break;
             }
-            .boxed()
-        });
-        let reads: Vec<_> = reads.collect();
-        let found = futures::stream::iter(reads).buffer_unordered(CONCURRENT).try_collect::<Vec<_>>().await?;
-        let mut absent: Vec<(TargetHead, u64)> = found.into_iter().flatten().collect();
-        absent.sort_by(|(one, _), (other, _)| (&one.kind, &one.name).cmp(&(&other.kind, &other.name)));
+        }
         Ok(absent)
+    }
+
+    async fn absent_one(
+        &self,
+        (kind, name): (&str, &str),
+        shown: &BTreeSet<&str>,
+    ) -> FlowResult<Option<(TargetHead, u64)>> {
+        let Some(head) = self.env.store.read_target(TargetKey::new(kind, name)).await? else { return Ok(None) };
+        let (things, by_name) = (&self.findings.things, thing(kind, name, None));
+        let is_listed = match reconcile::is_derived(&head.uid) {
+            // Its sender has not named the instance.
+            true => shown.contains(by_name.as_str()),
+            false => things.contains(&by_name) || things.contains(&thing(kind, name, Some(&head.uid))),
+        };
+        if is_listed || !head.phase.is_alive() || head.source.as_deref() != Some(self.source.name.as_str()) {
+            return Ok(None);
+        }
+        let desired = self.env.store.read_desired(&self.key_of(&head)).await?;
+        // A deletion is wanted already, or is refused because the target is protected.
+        if desired.as_ref().is_some_and(|desired| desired.is_delete) {
+            return Ok(None);
+        }
+        Ok(Some((head, desired.map_or(0, |desired| desired.version))))
     }
 
     fn key_of(&self, head: &TargetHead) -> DesiredKey {
@@ -356,15 +395,15 @@ impl Observer<'_> {
         DesiredKey { source: self.source.name.clone(), kind: head.kind.clone(), name: head.name.clone(), uid }
     }
 
-    /// Asks for the thing of a missing target, and ends the target if it does not exist. Returns false if it has to be asked for
-    /// again.
+    /// Asks for the thing of a missing target, and ends the target if it does not exist. `Err` is the reason why the thing has to
+    /// be asked for again.
     async fn remove(
         &self,
         head: &TargetHead,
-        one: MissingTarget,
+        one: &MissingTarget,
         second: Timestamp,
         parts: &[(String, ListedNames)],
-    ) -> FlowResult<(MissingTarget, Result<bool, String>)> {
+    ) -> FlowResult<Result<(), String>> {
         let part = parts.iter().find(|(_, names)| names.covers(&head.name)).map_or("", |(part, _)| part.as_str());
         let (kind, name, uid) = (head.kind.clone(), head.name.clone(), head.uid.clone());
         let target = ListedTarget { kind, name, uid, labels: head.labels.clone() };
@@ -374,15 +413,15 @@ impl Observer<'_> {
             Ok(Some(request)) => list::confirm(self.env, self.source, (self.listing, part), &target, request).await?,
         };
         let why = match confirmed {
-            Err(problem) => return Ok((one, Err(format!("{}/{}: {problem}", head.kind, head.name)))),
+            Err(problem) => return Ok(Err(format!("{}/{}: {problem}", head.kind, head.name))),
             // The list lacks what exists.
-            Ok(None) => return Ok((one, Ok(true))),
+            Ok(None) => return Ok(Ok(())),
             Ok(Some(why)) => why,
         };
         let key = self.key_of(head);
         let seen = self.env.store.read_desired(&key).await?;
         if seen.as_ref().map_or(0, |seen| seen.version) != one.version {
-            return Ok((one, Ok(true)));
+            return Ok(Ok(()));
         }
         // The clock of the sender may be ahead.
         let sent = seen.and_then(|seen| seen.sent).max(Some(one.first));
@@ -401,7 +440,7 @@ impl Observer<'_> {
         };
         record::record_after(self.env, &event, one.version).await?;
         self.apply(&event.key).await?;
-        Ok((one, Ok(true)))
+        Ok(Ok(()))
     }
 
     /// Ends an observation that shows nothing.
