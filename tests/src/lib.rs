@@ -19,6 +19,8 @@ pub mod api_client;
 pub mod browser;
 #[allow(clippy::unwrap_used)]
 pub mod platform;
+#[allow(clippy::unwrap_used)]
+pub mod listed_source;
 #[allow(clippy::unwrap_used, clippy::panic)]
 pub mod preset_lives;
 #[allow(clippy::unwrap_used, clippy::panic)]

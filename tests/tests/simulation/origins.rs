@@ -1,8 +1,11 @@
 //! A target of a source that lists what exists at its sender, which closes a thing without an event. `steps.yaml` has the
 //! faults of lists.
 
+use std::collections::BTreeSet;
+
 use ebb_engine::TargetPhase;
-use ebb_tests::simulation::{FaultInjector, FaultKind, Simulation};
+use ebb_tests::listed_source::{ListedSource, PAGE};
+use ebb_tests::simulation::{FaultInjector, FaultKind, KIND, Simulation};
 
 use crate::crash_points::assert_none;
 use crate::regressions::assert_end;
@@ -37,4 +40,39 @@ fn a_crash_of_an_observation_changes_nothing() {
         }
     }
     assert_none(wrong);
+}
+
+/// The things of 3,000 targets of 20,000 close without an event, twice. After the first time, the list is away for an hour, and
+/// has half of the things once.
+#[tokio::test]
+async fn many_targets_end_within_a_period_after_their_lists_recover() {
+    const TARGETS: usize = 20_000;
+    const CLOSED: usize = 3_000;
+    let source = ListedSource::new(TARGETS).await;
+    let living = async || BTreeSet::from_iter(source.store.living_names(KIND).await.unwrap());
+    let close = |first: &str| {
+        let mut sender = source.sender();
+        sender.open = sender.open.split_off(first);
+    };
+    close("n-03000");
+    for (percent, minutes) in [(0, 60), (50, 3)] {
+        source.sender().percent = percent;
+        source.sweep(minutes).await;
+    }
+    let refused = source.watch().await.problem.unwrap_or_default().1;
+    assert!(refused.contains("targets are missing"), "{refused}");
+    assert_eq!(living().await.len(), TARGETS);
+    source.sender().percent = 100;
+    // `every`, `grace` and two sweeps.
+    source.sweep(12).await;
+    assert_eq!(living().await, source.sender().open);
+    close("n-06000");
+    let pages = (TARGETS - 2 * CLOSED) / PAGE;
+    for (removals, reads, writes) in [(0, 3 * CLOSED, 0), (CLOSED, 15 * CLOSED, 30 * CLOSED)] {
+        let (requests, usage) = source.observe().await;
+        assert_eq!(requests, (pages + removals) as u64);
+        assert!(usage.read_units <= (2 * pages + 300 + reads) as f64, "{usage:?}");
+        assert!(usage.write_units <= (60 + writes) as f64, "{usage:?}");
+    }
+    assert_eq!(living().await, source.sender().open);
 }
