@@ -22,6 +22,7 @@ fn a_million_units_stay_within_their_price() {
 }
 
 #[test]
-fn an_hour_of_waiting_stays_within_its_costs() {
+fn an_hour_of_waiting_and_lists_stay_within_their_costs() {
     bench(&["polling"]);
+    bench(&["lists"]);
 }

@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 mod counts;
+mod lists;
 mod peers;
 mod polling;
 mod prices;
@@ -26,6 +27,8 @@ struct BenchCli {
 enum BenchCommand {
     /// Counts the requests and write units of runs
     Counts(counts::CountsArgs),
+    /// Counts the requests and units of an observation of what exists at the sender of a source
+    Lists,
     /// Compares Ebb with Restate; needs Node.js
     Peers(peers::PeersArgs),
     /// Counts the write units of a unit that waits for a provider
@@ -40,6 +43,7 @@ enum BenchCommand {
 async fn main() -> ExitCode {
     let measured = match BenchCli::parse().measure {
         BenchCommand::Counts(arguments) => counts::measured(&arguments).await,
+        BenchCommand::Lists => Ok(Box::pin(lists::measured()).await),
         BenchCommand::Peers(arguments) => Box::pin(peers::compared(&arguments)).await.map(|()| Vec::new()),
         BenchCommand::Polling => Box::pin(polling::measured()).await,
         BenchCommand::Prices(arguments) => Box::pin(prices::priced(&arguments)).await,
