@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 
 use ebb_engine::TargetPhase;
+use ebb_store::{NamedDocument, NamedKind};
 use ebb_tests::listed_source::{ListedSource, PAGE};
 use ebb_tests::simulation::{FaultInjector, FaultKind, KIND, Simulation};
 
@@ -13,27 +14,40 @@ use crate::source_states::{applied, send, target};
 
 const MINUTE: u64 = 60_000;
 
-/// An invocation dies before or after a write of the observations and of the removal.
+/// An invocation dies before or after a write of the observations, which end one target and make another one.
 #[test]
 fn a_crash_of_an_observation_changes_nothing() {
     let run = |faults| {
-        let simulation = Simulation::scheduled(&target(), faults);
+        let mut simulation = Simulation::scheduled(&target(), faults);
         simulation.observe_sources(&["src"]);
         simulation.set_thing("src", "s", true);
         send(&simulation, applied("1", None));
         simulation.advance(6 * MINUTE + 1_000);
         assert_end(&simulation, TargetPhase::Ready);
+        simulation.add(&target(), "t", "uid-2", None);
+        let document = include_str!("../../simulation/origin.yaml").replace("NAME", "src");
+        let document = document.replace("  grace: 5m", "  grace: 5m\n  create: true");
+        let document = document.replace("{resources: {a:", "{labels: {by: src}, resources: {r:");
+        let source = NamedDocument { name: "src".to_owned(), document, changed: simulation.runtime.now() };
+        simulation.table.put_documents(NamedKind::Source, std::iter::once(source));
         let first = simulation.table.writes() + 1;
         simulation.set_thing("src", "s", false);
+        simulation.set_thing("src", "t", true);
         simulation.advance(30 * MINUTE);
         (first..=simulation.table.writes(), simulation)
     };
+    let end = |simulation: &Simulation| {
+        let made = simulation.table.state().targets.get("t").map(|made| (made.phase, made.generation));
+        (simulation.end(None), made)
+    };
     let (writes, without_faults) = run(FaultInjector::none());
-    let (expected, mut wrong) = (assert_end(&without_faults, TargetPhase::Gone), Vec::new());
+    assert_end(&without_faults, TargetPhase::Gone);
+    let (expected, mut wrong) = (end(&without_faults), Vec::new());
+    assert_eq!(expected.1, Some((TargetPhase::Ready, 1)), "{}", without_faults.trace());
     for number in writes {
         for kind in [FaultKind::DeathBeforeWrite, FaultKind::DeathAfterWrite] {
             let (_, simulation) = run(FaultInjector::none().and_at(kind, [number]));
-            let end = simulation.end(None);
+            let end = end(&simulation);
             if end != expected || simulation.injected(kind) != 1 {
                 wrong.push(format!("{kind} {number}: {end:?}\n{}", simulation.trace()));
             }
