@@ -111,6 +111,8 @@ struct FaultRow {
     interrupts: bool,
     #[serde(default)]
     delays: bool,
+    #[serde(default)]
+    steady: bool,
 }
 
 static ROWS: LazyLock<Vec<FaultRow>> = LazyLock::new(|| {
@@ -174,11 +176,13 @@ impl FaultInjector {
         Self((0..).zip(FaultKind::all()).map(stream).collect())
     }
 
-    /// Returns the faults of the simulation of `seed`: each kind happens never, seldom or often in it.
+    /// Returns the faults of the simulation of `seed`: each kind that is not steady happens never, seldom or often in it.
     pub fn new(seed: u64, excluded: &[FaultKind]) -> Self {
         let calm = SimRandom::new(seed ^ 0xca1f).below(20) == 0;
         Self::with_rates(seed, |kind, random| match random.below(8) {
-            _ if calm || excluded.contains(&kind) => 0,
+            _ if excluded.contains(&kind) => 0,
+            _ if ROWS[kind as usize].steady => ROWS[kind as usize].weight,
+            _ if calm => 0,
             0..=3 => 0,
             4..=6 => ROWS[kind as usize].weight.div_ceil(4),
             _ => ROWS[kind as usize].weight,

@@ -19,6 +19,8 @@ struct SimulationTotals {
     attempts: u64,
     invocations: u64,
     reached: Vec<u64>,
+    /// The closing events of sources with lists.
+    closings: u64,
     failed: Vec<(u64, SimReport)>,
 }
 
@@ -28,6 +30,7 @@ impl SimulationTotals {
         self.instances += report.instances;
         self.attempts += report.attempts;
         self.invocations += report.invocations;
+        self.closings += report.injection_points[FaultKind::ClosingLost as usize];
         self.reached.resize(report.injected.len(), 0);
         for (sum, reached) in self.reached.iter_mut().zip(&report.injected) {
             *sum += reached;
@@ -74,7 +77,11 @@ pub(crate) fn simulate_all(instances: u64, seed: u64, threads: usize, excluded: 
     );
     let missed =
         FaultKind::all().iter().zip(&sum.reached).filter(|(kind, reached)| **reached == 0 && !excluded.contains(kind));
-    let missed: Vec<String> = missed.map(|(kind, _)| kind.to_string()).collect();
+    let mut missed: Vec<String> = missed.map(|(kind, _)| kind.to_string()).collect();
+    let lost = sum.reached[FaultKind::ClosingLost as usize];
+    if !excluded.contains(&FaultKind::ClosingLost) && !(20..=40).contains(&(100 * lost / sum.closings.max(1))) {
+        missed.push(format!("30 % of closing events, but {lost} of {}", sum.closings));
+    }
     let unreached = sum.failed.is_empty() && instances >= ALL_REACHED && !missed.is_empty();
     if unreached {
         println!("never reached: {}", missed.join(", "));
