@@ -86,7 +86,7 @@ fn security_trials() -> Vec<Trial> {
     tests! { security
         api: scopes checks;
         changes: the_feed_names_changed_targets the_feed_costs_little;
-        console: actions_need_their_scope a_configured_token_of_any_form_signs_in a_login_ends;
+        console: actions_need_their_scope a_configured_token_of_any_form_signs_in;
         console_pages: responses_are_compressed an_open_page_without_news_costs_little an_ended_session_gets_no_news;
         credentials: a_request_that_may_have_been_sent_is_undone access_tokens_are_renewed
             a_server_requires_a_client_certificate;
