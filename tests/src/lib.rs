@@ -9,6 +9,7 @@ pub mod github;
 pub mod infrakit_plugin;
 pub mod invocations;
 pub mod log_buffer;
+pub mod markdown;
 pub mod virtual_clock;
 pub mod virtual_runtime;
 

@@ -26,22 +26,19 @@ use serde_json::Value;
 use crate::commands::EbbCli;
 use crate::{CliError, Result, offline};
 
+#[path = "../../../tests/src/markdown.rs"]
+#[allow(unreachable_pub, reason = "the library of the tests exports it")]
+mod markdown;
+
+use markdown::CodeBlock;
+
 /// Pages whose commands name files of the reader.
 const FILES_OF_THE_READER: [&str; 3] = ["cli.md", "from-signadot.md", "updates.md"];
 
 struct Page {
     path: PathBuf,
     text: String,
-    blocks: Vec<Block>,
-}
-
-struct Block {
-    /// `PATH:LINE`.
-    place: String,
-    language: String,
-    /// The text of the comment above the block, or an empty text.
-    mark: String,
-    text: String,
+    blocks: Vec<CodeBlock>,
 }
 
 fn root() -> PathBuf {
@@ -63,25 +60,7 @@ fn pages() -> Vec<Page> {
 impl Page {
     fn read(path: PathBuf) -> Self {
         let text = std::fs::read_to_string(&path).unwrap();
-        let (mut blocks, mut mark) = (Vec::new(), "");
-        let mut lines = (1..).zip(text.lines());
-        while let Some((number, line)) = lines.next() {
-            let content = line.trim_start();
-            if let Some(comment) = content.strip_prefix("<!-- ") {
-                mark = comment.trim_end_matches(" -->");
-            } else if let Some(language) = content.strip_prefix("```") {
-                let indent = line.len() - content.len();
-                let body = lines.by_ref().map(|(_, line)| line).take_while(|line| line.trim() != "```");
-                let body = body.map(|line| format!("{}\n", line.get(indent..).unwrap_or_default()));
-                blocks.push(Block {
-                    place: format!("{}:{number}", path.display()),
-                    language: language.to_owned(),
-                    mark: mark.to_owned(),
-                    text: body.collect(),
-                });
-                mark = "";
-            }
-        }
+        let blocks = markdown::blocks(&path.display().to_string(), &text);
         Self { path, text, blocks }
     }
 
@@ -89,7 +68,7 @@ impl Page {
         self.path.ends_with(name)
     }
 
-    fn file(&self, name: &str) -> Option<&Block> {
+    fn file(&self, name: &str) -> Option<&CodeBlock> {
         self.blocks.iter().find(|block| block.mark.strip_prefix("file: ") == Some(name))
     }
 
@@ -108,8 +87,8 @@ impl Page {
     }
 
     /// Returns the complete document of a block, or `None` if it is not a document of Ebb. Checks such a block.
-    fn document(&self, block: &Block) -> Option<String> {
-        let Block { place, mark, text, .. } = block;
+    fn document(&self, block: &CodeBlock) -> Option<String> {
+        let CodeBlock { place, mark, text, .. } = block;
         let yaml = || serde_saphyr::from_str::<Value>(text).unwrap_or_else(|error| panic!("{place}: {error}"));
         if let Some(whole) = mark.strip_prefix("part of: ") {
             let whole = match whole.strip_prefix("preset ") {
@@ -175,7 +154,7 @@ impl FileSource for PageFiles<'_> {
 /// The documents of a block.
 struct Example<'a> {
     page: &'a Page,
-    block: &'a Block,
+    block: &'a CodeBlock,
     documents: Vec<Document>,
 }
 
@@ -275,7 +254,7 @@ fn each_json_of_the_book_is_valid() {
     let pages = pages();
     let mut found = 0;
     for page in &pages {
-        for Block { place, text, .. } in page.blocks.iter().filter(|block| block.language == "json") {
+        for CodeBlock { place, text, .. } in page.blocks.iter().filter(|block| block.language == "json") {
             found += 1;
             let result = if page.has_name("tokens.md") || page.has_name("sign-in.md") {
                 ebb_api::OidcIssuers::parse(text).map(drop)

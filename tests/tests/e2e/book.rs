@@ -6,6 +6,7 @@ use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
+use ebb_tests::markdown::{self, CodeBlock};
 use serde_json::{Value, json};
 
 use crate::platform::named;
@@ -22,45 +23,20 @@ struct Step {
     output: Vec<String>,
 }
 
-/// A block of a page: a command to run, or a file to write.
-enum Block {
-    Console(Step),
-    File { name: String, text: String },
-}
-
-fn blocks(page: &str) -> Vec<Block> {
-    let (mut found, mut mark) = (Vec::new(), String::new());
-    let mut lines = page.lines();
-    while let Some(line) = lines.next() {
-        let content = line.trim_start();
-        if let Some(comment) = content.strip_prefix("<!-- ") {
-            mark = comment.trim_end_matches(" -->").to_owned();
-        } else if content.starts_with("```") {
-            let indent = line.len() - content.len();
-            let body = lines.by_ref().take_while(|line| line.trim() != "```");
-            let body: Vec<_> = body.map(|line| line.get(indent..).unwrap_or_default().to_owned()).collect();
-            if content == "```console" {
-                let mut output = body[1..].to_vec();
-                let exit_code = output.first().and_then(|line| line.strip_prefix("? ")?.parse().ok());
-                if exit_code.is_some() {
-                    output.remove(0);
-                }
-                while output.last().is_some_and(String::is_empty) {
-                    output.pop();
-                }
-                found.push(Block::Console(Step {
-                    is_server: mark == "terminal: server",
-                    command: body[0].strip_prefix("$ ").expect("a command").to_owned(),
-                    exit_code: exit_code.unwrap_or(0),
-                    output,
-                }));
-            } else if let Some(name) = mark.strip_prefix("file: ") {
-                found.push(Block::File { name: name.to_owned(), text: body.join("\n") + "\n" });
-            }
-            mark.clear();
+impl Step {
+    /// Returns the step of a block of a console.
+    fn of(block: &CodeBlock) -> Self {
+        let (command, printed) = block.text.split_once('\n').expect("a command");
+        let (first, rest) = printed.split_once('\n').unwrap_or_default();
+        let exit_code = first.strip_prefix("? ").and_then(|code| code.parse().ok());
+        let output = if exit_code.is_some() { rest } else { printed };
+        Self {
+            is_server: block.mark == "terminal: server",
+            command: command.strip_prefix("$ ").expect("a command").to_owned(),
+            exit_code: exit_code.unwrap_or(0),
+            output: output.trim_end_matches('\n').lines().map(str::to_owned).collect(),
         }
     }
-    found
 }
 
 fn line_matches(pattern: &str, line: &str) -> bool {
@@ -144,23 +120,21 @@ fn follow(page: &str, folders: [&str; 2], more: &[(&str, &str)], least: usize) {
     let first = tempfile::tempdir().unwrap();
     std::os::unix::fs::symlink(root.join("tests"), first.path().join("tests")).unwrap();
     let (mut folder, mut servers, mut commands) = (first.path().to_owned(), Vec::new(), 0);
-    for block in blocks(&page) {
-        match block {
-            Block::File { name, text } => {
-                std::fs::write(folder.join(name), text).unwrap();
+    for block in markdown::blocks("", &page) {
+        if block.language == "console" {
+            let step = Step::of(&block);
+            commands += 1;
+            if let Some(to) = step.command.strip_prefix("cd ") {
+                folder = PathBuf::from(to);
+            } else if step.is_server {
+                servers.push(serve(&step, &folder));
+            } else {
+                let result = shell(&step.command, &folder).output().unwrap();
+                check(&step, &String::from_utf8_lossy(&result.stdout));
+                assert_eq!(result.status.code(), Some(step.exit_code), "{}", step.command);
             }
-            Block::Console(step) => {
-                commands += 1;
-                if let Some(to) = step.command.strip_prefix("cd ") {
-                    folder = PathBuf::from(to);
-                } else if step.is_server {
-                    servers.push(serve(&step, &folder));
-                } else {
-                    let result = shell(&step.command, &folder).output().unwrap();
-                    check(&step, &String::from_utf8_lossy(&result.stdout));
-                    assert_eq!(result.status.code(), Some(step.exit_code), "{}", step.command);
-                }
-            }
+        } else if let Some(name) = block.mark.strip_prefix("file: ") {
+            std::fs::write(folder.join(name), block.text).unwrap();
         }
     }
     assert!(commands > least, "{commands} commands");

@@ -7,6 +7,7 @@ use ebb_documents::presets::preset;
 use ebb_local::pods::secrets;
 use ebb_protocol::api::{SourceResponse, SourceResult};
 use ebb_protocol::unit::CALLBACK_URL;
+use ebb_tests::markdown;
 use tokio::process::Command;
 
 use crate::harness::*;
@@ -25,20 +26,9 @@ pub(crate) fn page(page: &str) -> String {
 
 /// Returns the first block of a page that begins with a text, without the indent of a list.
 pub(crate) fn block(page: &str, start: &str) -> String {
-    let text = self::page(page);
-    let mut lines = text.lines();
-    while let Some(line) = lines.next() {
-        let content = line.trim_start();
-        if content.starts_with("```") {
-            let indent = line.len() - content.len();
-            let body = lines.by_ref().take_while(|line| line.trim() != "```");
-            let body: String = body.map(|line| format!("{}\n", line.get(indent..).unwrap_or_default())).collect();
-            if body.starts_with(start) {
-                return body;
-            }
-        }
-    }
-    panic!("{page} has no block that begins with {start}")
+    let blocks = markdown::blocks(page, &self::page(page)).into_iter().map(|block| block.text);
+    let mut found = blocks.filter(|text| text.starts_with(start));
+    found.next().unwrap_or_else(|| panic!("{page} has no block that begins with {start}"))
 }
 
 pub(crate) fn document(page: &str, kind: &str, name: &str) -> String {
