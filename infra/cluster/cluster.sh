@@ -5,11 +5,17 @@
 #                                            accepts pods, and prints the places of the cluster
 #   cluster.sh down                          stops the cluster and removes its state
 #   cluster.sh runs                          succeeds if the cluster of this clone runs
-#   cluster.sh kill SERVER SIGNAL            sends a signal to a server; its pods continue
+#   cluster.sh kill SERVER [--signal SIGNAL]
+#                                            sends a signal to a server, by default KILL; its pods continue
 #   cluster.sh start SERVER                  starts a server that does not run
-#   cluster.sh image NAME FROM ENTRYPOINT    imports an archive, or a folder as the only layer of an image; ENTRYPOINT is a
-#                                            list in JSON
+#   cluster.sh image NAME FROM [-- COMMAND…]
+#                                            imports an archive, or a folder as the only layer of an image whose containers
+#                                            run COMMAND; NAME has a registry and a tag: ebb.test/relay:1
+#   cluster.sh registry TO                   writes images in place of those that Signadot's plugins name, as the files of
+#                                            a registry, to a folder that is empty or missing; nothing is pulled from
+#                                            outside of this machine
 #
+# A server is etcd, containerd, kube-apiserver, kube-controller-manager, kube-scheduler, kubelet, kube-proxy or kro.
 # The programs are built with Go or come from Debian. The images are built here. The cluster runs in its own namespaces, so
 # its end removes everything. EBB_CLUSTER_CACHE is the folder of built programs and images.
 set -eu
@@ -341,13 +347,37 @@ down() {
     echo "the cluster is stopped and removed ($(($(date +%s) - began)) s)" >&2
 }
 
+# Imports an image. The words after `--` become a list in JSON.
+image() {
+    name=$1 from=$(realpath "$2") entrypoint=
+    shift 2
+    test "${1:-}" != -- || shift
+    for word in "$@"; do
+        entrypoint=$entrypoint${entrypoint:+,}\"$(printf %s "$word" | sed 's/[\\"]/\\&/g')\"
+    done
+    import "$name" "$from" "[$entrypoint]"
+}
+
+# Writes the files of a registry. A test serves them, and containerd pulls from it.
+registry() {
+    debian=$("$here/images.sh" debian "$EBB_CLUSTER_CACHE" ebb.test/debian:1)
+    terraform=$(built opentofu)/tofu
+    "$here/images.sh" registry "$1" "$debian" "$terraform"
+}
+
 [ "$(id -u)" = 0 ] || fail 'not root: a cluster needs root for namespaces, mounts and containers'
+[ $# -gt 0 ] || fail 'expected an action: up, down, kill, start, image or registry'
 action=$1
 shift
 case $action in
     up | down | runs) "$action" ;;
     start) need && start "$1" ;;
-    kill) need && kill_server "$1" "$2" ;;
-    image) need && import "$1" "$2" "$3" ;;
+    kill)
+        need
+        signal=${2:-KILL}
+        kill_server "$1" "${3:-${signal#--signal=}}"
+        ;;
+    image) need && image "$@" ;;
+    registry) registry "$1" ;;
     *) fail "unknown action $action" ;;
 esac

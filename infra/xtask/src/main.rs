@@ -42,9 +42,11 @@ enum XtaskCommand {
         command: BuildCommand,
     },
     /// Run a Kubernetes cluster on this machine; needs root and Go
+    #[command(disable_help_flag = true)]
     Cluster {
-        #[command(subcommand)]
-        command: cluster::TestClusterCommand,
+        /// Action of `infra/cluster/cluster.sh`, which describes them, and its values
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<OsString>,
     },
 }
 
@@ -65,7 +67,7 @@ fn main() -> ExitCode {
         XtaskCommand::Build { command: BuildCommand::Entrypoint } => entrypoint::all(),
         XtaskCommand::Build { command: BuildCommand::Images(arguments) } => images::all(&arguments),
         XtaskCommand::Build { command: BuildCommand::Functions(architecture) } => aws::build::all(architecture),
-        XtaskCommand::Cluster { command } => cluster::all(command),
+        XtaskCommand::Cluster { arguments } => cluster::all(&arguments),
     };
     match ended {
         Ok(()) => ExitCode::SUCCESS,

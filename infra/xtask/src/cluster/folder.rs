@@ -1,7 +1,7 @@
 //! Folders of the cluster: its sources in the repository, its programs and images in the user's cache.
 
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 use anyhow::Context as _;
 
@@ -20,12 +20,9 @@ pub(crate) fn cache() -> anyhow::Result<PathBuf> {
 }
 
 /// Returns the folder of the programs that Go builds from a folder of `infra/cluster`, such as `helm`. Builds them unless
-/// the cache has them from the same sources and Go version.
+/// the cache has them from the same sources and Go version, and shows its progress.
 pub(crate) fn programs(sources_of: &str) -> anyhow::Result<PathBuf> {
-    made(command(sources().join("programs.sh")).arg(cache()?).arg(sources_of))
-}
-
-/// Runs a script that makes something unless the cache has it, and shows its progress. Returns the path that it prints.
-pub(crate) fn made(script: &mut Command) -> anyhow::Result<PathBuf> {
-    Ok(output(script.stderr(Stdio::inherit()))?.trim_end().into())
+    let mut script = command(sources().join("programs.sh"));
+    script.arg(cache()?).arg(sources_of).stderr(Stdio::inherit());
+    Ok(output(&mut script)?.trim_end().into())
 }

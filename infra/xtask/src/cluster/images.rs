@@ -11,16 +11,6 @@ pub(crate) fn archive(name: &str, root: &Path, entrypoint: &[String], to: &Path)
     run(script("archive").arg(name).arg(root).arg(serde_json::to_string(entrypoint)?).arg(to))
 }
 
-/// Writes images in place of those that Signadot's plugins name, as the files of a registry, to a folder that is empty
-/// or missing.
-///
-/// Nothing is pulled from outside of this machine. A test serves the files, and containerd pulls from it.
-pub(crate) fn registry(to: &Path) -> anyhow::Result<()> {
-    let debian = folder::made(script("debian").arg(folder::cache()?).arg("ebb.test/debian:1"))?;
-    let terraform = folder::programs("opentofu")?.join("tofu");
-    run(script("registry").arg(std::path::absolute(to)?).arg(debian).arg(terraform))
-}
-
 /// Returns a command for an action of `infra/cluster/images.sh`. Callers add its arguments.
 pub(crate) fn script(action: &str) -> Command {
     let mut script = command(folder::sources().join("images.sh"));
