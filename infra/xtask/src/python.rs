@@ -47,14 +47,10 @@ impl PythonTools {
         })
     }
 
-    pub(crate) fn programs(self) -> PathBuf {
-        self.places().1.join("bin")
-    }
-
     /// Returns a program of an [installed](Self::install) set, or one with an absolute path. The programs of the set are in
     /// its PATH.
     pub(crate) fn program(self, name: impl AsRef<Path>) -> Command {
-        let programs = self.programs();
+        let programs = self.places().1.join("bin");
         let mut command = command(programs.join(name));
         let others = std::env::var_os("PATH").unwrap_or_default();
         let paths = std::iter::once(programs).chain(std::env::split_paths(&others));
@@ -67,7 +63,7 @@ impl PythonTools {
 }
 
 /// Removes the user's settings for AWS and SAM. The tools ask no questions and send no usage data.
-pub(crate) fn without_settings(command: &mut Command) {
+fn without_settings(command: &mut Command) {
     for (name, _) in std::env::vars_os() {
         if ["AWS_", "SAM_CLI_"].iter().any(|prefix| name.to_string_lossy().starts_with(prefix)) {
             command.env_remove(name);

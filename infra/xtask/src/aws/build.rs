@@ -1,7 +1,5 @@
 //! The build of the Lambda functions with SAM.
 
-use std::path::PathBuf;
-
 use anyhow::bail;
 
 use crate::python::PythonTools;
@@ -34,18 +32,4 @@ pub(crate) fn all(architecture: LambdaArchitecture) -> anyhow::Result<()> {
     PythonTools::Sam.install()?;
     let script = root().join("infra/aws/build.sh");
     run(PythonTools::Sam.program(script).arg(architecture.name()).env("CARGO_TARGET_DIR", folder()))
-}
-
-pub(crate) fn empty() -> PathBuf {
-    output_folder().join("empty/bootstrap")
-}
-
-/// Returns the folder of SAM's output, as `infra/aws/samconfig.toml` sets it.
-pub(crate) fn built() -> PathBuf {
-    output_folder().join("build")
-}
-
-/// Returns the folder of the tools and their output. It does not depend on `CARGO_TARGET_DIR`.
-pub(super) fn output_folder() -> PathBuf {
-    root().join("target/aws")
 }
