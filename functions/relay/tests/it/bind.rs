@@ -36,6 +36,8 @@ async fn a_bound_secret_changes_in_place() {
     let first = secrets.get("db").await.unwrap();
     let texts = |secret: &Secret| ["DSN", "OLD", "NEW"].map(|key| text(secret, key).unwrap_or_default());
     assert_eq!(texts(&first), ["hunter2", "x", ""]);
+    // A person has changed a value. The next unit takes it over.
+    merge(&secrets, "db", json!({"data": {"DSN": "ZWRpdGVk"}})).await;
 
     let refused = |response: RelayResponse, why: &str| {
         assert!(matches!(&response, RelayResponse::Refused(text) if text.contains(why)), "{why}: {response:?}");
