@@ -224,7 +224,7 @@ impl Provider {
         read(self.state.accounts.lock().unwrap().get_mut(name).unwrap())
     }
 
-    /// Returns the IDs of all things of the test in an account, without a request.
+    /// Returns the names of all things of the test in an account, without a request.
     ///
     /// # Panics
     /// Panics if the thing of another user is missing.
@@ -232,7 +232,7 @@ impl Provider {
         self.account(account, |account| {
             let is_foreign = |thing: &ProviderThing| thing.name == FOREIGN && thing.objects == OBJECTS;
             assert!(account.things.iter().any(is_foreign), "the thing of another user was removed");
-            account.own().map(|thing| thing.id.clone()).collect()
+            account.own().map(|thing| thing.name.clone()).collect()
         })
     }
 

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Creates (ACTION=create), deletes (delete) or looks for (verify) the instance `ebb-EBB_KEY`. Its name is the same in all
-# attempts and in the teardown, so an attempt finds what an earlier one has created.
+# attempts and in the teardown, so an attempt finds what an earlier one has created. `list` writes the names of all instances.
 set -eu
 
 name="ebb-$EBB_KEY"
@@ -93,5 +93,16 @@ delete)
     ;;
 verify)
     is_gone || fail "$name still exists"
+    ;;
+list)
+    marker=
+    : >/tmp/things
+    while :; do
+        ask rds Version=2014-10-31 Action=DescribeDBInstances ${marker:+"Marker=$marker"}
+        [ "$code" = ok ] || fail "cannot list the instances"
+        grep -o '<DBInstanceIdentifier>ebb-[^<]*' /tmp/answer | sed 's/.*>//' >>/tmp/things
+        marker=$(element Marker)
+        [ -n "$marker" ] || break
+    done
     ;;
 esac

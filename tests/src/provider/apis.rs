@@ -85,7 +85,7 @@ impl ProviderApi {
                 let name = || form.get("DBInstanceIdentifier").map(|name| (*name).to_owned());
                 match *form.get("Action")? {
                     "CreateDBInstance" => Create(name()?),
-                    "DescribeDBInstances" => Read(name()?),
+                    "DescribeDBInstances" => name().map_or(List(false), Read),
                     "DeleteDBInstance" => Delete(name()?),
                     "GetCallerIdentity" => Identity,
                     _ => return None,
@@ -226,12 +226,13 @@ fn remove_names(body: &mut Value) {
     }
 }
 
-/// Returns the elements of an object, in their order.
+/// Returns the elements of an object or of a list of objects, in their order.
 fn xml(content: &Value) -> String {
     match content {
         Value::Object(elements) => {
             elements.iter().map(|(name, content)| format!("<{name}>{}</{name}>", xml(content))).collect()
         }
+        Value::Array(list) => list.iter().map(xml).collect(),
         text => text.as_str().unwrap_or_default().to_owned(),
     }
 }

@@ -38,6 +38,7 @@ async fn databases_change_with_the_document_of_a_living_sandbox() {
 
     let both = [("db", "app-db", "customers: 5"), ("archive", "app-db", "customers: 1")];
     assert_eq!(life.apply(&both, 5).await, db);
+    life.assert_inventory().await;
 
     let archive = life.apply(&both[1..], 1).await;
     insert(&archive);
@@ -92,9 +93,21 @@ impl DatabaseLife<'_> {
         used
     }
 
+    /// Checks that the inventory of `app-db` has all databases, and that each belongs to the sandbox.
+    async fn assert_inventory(&self) {
+        let (port, user) = (format!("port=\"{}\"", self.server.port), format!("user={USER}"));
+        let params = ["--param", "host=127.0.0.1", "--param", &port, "--param", &user];
+        let found = self.workdir.ebb(&[&["inventory", "app-db", "-o", "json"][..], &params].concat()).await.done();
+        let found: Vec<Value> = found.json();
+        let things: Vec<_> = found.iter().map(|entry| entry["thing"].as_str().unwrap()).collect();
+        assert_eq!(things, self.server.databases());
+        let target = format!("sandbox/{SANDBOX}");
+        assert!(found.iter().all(|one| one["state"] == "alive" && one["target"] == target.as_str()), "{found:?}");
+    }
+
     /// Publishes a version of `app-db` whose schema has a new column.
     async fn publish_upgrade(&self) {
-        for file in ["app-db.yaml", "provision.sh", "schema.sh", "customers.sh", "drop.sh"] {
+        for file in ["app-db.yaml", "provision.sh", "schema.sh", "customers.sh", "drop.sh", "list.sh"] {
             let text = fs::read_to_string(example(&format!("postgres/{file}"))).unwrap();
             let text = text.replace("app-db@1.0.0", "app-db@1.1.0");
             let column = "    cents bigint NOT NULL CHECK (cents >= 0)\n);\n";

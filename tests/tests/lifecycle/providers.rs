@@ -17,7 +17,7 @@ use crate::security::secrets::{
 };
 
 /// The maximum lines of a plugin in the examples.
-const MAX_LINES: usize = 60;
+const MAX_LINES: usize = 70;
 /// The versions of a plugin: with its timeouts, with a short one of the setup, and with a short one of the teardown.
 const VERSIONS: [&str; 3] = ["1.0.0", "1.0.1", "1.0.2"];
 
@@ -152,6 +152,26 @@ impl ProviderExample {
         }
     }
 
+    /// Checks that the `inventory` of the plugin has all things of an account, also those of a second page.
+    async fn list(&self, harness: &Harness, provider: &Provider, mishap: Mishap) {
+        let (name, place) = (mishap.account(), format!("{} {mishap:?}", self.folder));
+        let document = self.sandbox(mishap, provider).document.unwrap();
+        let resources = serde_saphyr::from_str::<Value>(&document).unwrap()["resources"].take();
+        let resource = resources.as_object().unwrap().keys().next().unwrap().clone();
+        let document = json!({"apiVersion": "ebb.dev/v1", "kind": "Target", "targetKind": "inventory", "name": name,
+            "resources": resources});
+        let applied = json!({"kind": "inventory", "name": name, "document": document.to_string()});
+        harness.post("/v1/targets", applied).await.is(202);
+        let listed = until(&format!("the inventory of {place}"), async || {
+            let target = harness.operator().target(&format!("inventory/{name}")).await?;
+            assert_ne!(target.info.phase, TargetPhase::Failed, "{place}: {:#?}", target.runs);
+            (target.info.phase == TargetPhase::Ready).then(|| json!(target.resources[&resource].outputs["things"]))
+        });
+        let listed = listed.await["value"].take().to_string();
+        let own = provider.inventory(&name);
+        assert!(!own.is_empty() && own.iter().all(|own| listed.contains(own)), "{place}: {own:?} in {listed}");
+    }
+
     async fn tear_down(&self, harness: &Harness, provider: &Provider, mishap: Mishap) {
         use Mishap::{Busy, ErrorInSuccess, Expired, LateList, LateRead, RateLimit};
         let (name, place) = (mishap.account(), format!("{} {mishap:?}", self.folder));
@@ -231,6 +251,8 @@ impl ProviderExample {
             Mishap::value_variants().iter().copied().filter(|one| self.mishaps[&one.account()].is_some()).collect();
         join_all(mishaps.iter().map(|&mishap| self.set_up(&harness, &provider, mishap))).await;
         self.assert_revealed(&harness).await;
+        let with_list = mishaps.iter().filter(|mishap| matches!(mishap, Mishap::Nothing | Mishap::SecondPage));
+        join_all(with_list.map(|&mishap| self.list(&harness, &provider, mishap))).await;
         provider.turn();
         // After these mishaps, only a list shows that nothing is left. It shows nothing to a credential that has not sent the
         // requests before. A rejection with the status 200 does not show that nothing was made.
