@@ -95,7 +95,7 @@ impl DatabaseLife<'_> {
 
     /// Checks that the inventory of `app-db` has all databases, and that each belongs to the sandbox.
     async fn assert_inventory(&self) {
-        let (port, user) = (format!("port=\"{}\"", self.server.port), format!("user={USER}"));
+        let (port, user) = (format!("port={}", self.server.port), format!("user={USER}"));
         let params = ["--param", "host=127.0.0.1", "--param", &port, "--param", &user];
         let found = self.workdir.ebb(&[&["inventory", "app-db", "-o", "json"][..], &params].concat()).await.done();
         let found: Vec<Value> = found.json();
