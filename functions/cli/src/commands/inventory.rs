@@ -13,7 +13,7 @@ use super::apply_target::AppliedTarget;
 use super::plugin::VersionedName;
 use crate::client::UNREAD;
 use crate::selector::pair;
-use crate::{ApiClient, CliError, Exit, OutputArgs, Result, TargetRef, named, output, timing};
+use crate::{ApiClient, CliError, Exit, InterruptCount, OutputArgs, Result, TargetRef, named, output, timing};
 
 /// The resource of the target that lists.
 const RESOURCE: &str = "listed";
@@ -67,20 +67,29 @@ impl InventoryArgs {
         }
         let document = load::document("inventory", &document.to_string(), &NoFiles, &DocumentVars::none())?;
         let Document::Sandbox(document) = document else { return Err(incomplete("its target is none")) };
+        // A signal before the server has answered must not leave the target.
+        let interrupts = InterruptCount::listen()?;
         // Generation 0 updates no living target.
-        let applied = AppliedTarget::apply(client, &document, target.clone(), (true, false, Some(0), None)).await;
+        let applying = AppliedTarget::apply(client, &document, target.clone(), (true, false, Some(0), None));
+        let applied = tokio::select! {
+            applied = applying => applied,
+            () = interrupts.more_than(1) => return Ok(Exit::Interrupted),
+        };
         let applied = applied.map_err(|error| match error.has_code("outdated") {
             true => error.with_hint("another list is read").with_hint(commands::delete(&target.kind, &target.name)),
             false => error,
         })?;
-        let (seen, ended) = Box::pin(applied.finish(client, Some(self.wait_timeout))).await;
-        let Some(seen) = seen else { return ended.and(Err(incomplete("its target is not shown"))) };
-        let deleted = client.delete_target(&target, Some(&seen.info.uid), false).await;
+        let uid = applied.accepted()["uid"].take();
+        let limit = Some(self.wait_timeout).filter(|_| interrupts.count() == 0);
+        let (seen, ended) = Box::pin(applied.finish(client, limit)).await;
+        // Its name can be that of a later target by now.
+        let deleted = client.delete_target(&target, uid.as_str(), false).await;
         match ended? {
-            Exit::Done => deleted?,
-            Exit::Interrupted => return Ok(Exit::Interrupted),
+            Exit::Done if interrupts.count() == 0 => deleted?,
+            Exit::Done | Exit::Interrupted => return Ok(Exit::Interrupted),
             _ => return Err(incomplete("its units have failed")),
         };
+        let seen = seen.ok_or_else(|| incomplete("its target is not shown"))?;
         let things = things(&seen)?;
         // The targets are read after the things, and those that end meanwhile are among the gone ones.
         let mut targets = Vec::new();
