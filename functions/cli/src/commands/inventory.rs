@@ -119,26 +119,31 @@ fn things(seen: &TargetDetail) -> Result<BTreeSet<String>> {
     let output = seen.resources.get(RESOURCE).and_then(|resource| resource.outputs.get(PluginDoc::THINGS));
     let things = match output {
         Some(OutputValue::Value(Value::Array(list))) => list.iter().map(|it| it.as_str().map(str::to_owned)).collect(),
-        Some(OutputValue::Value(Value::String(lines))) => Some(lines.lines().map(str::to_owned).collect()),
+        Some(OutputValue::Value(Value::String(lines))) => {
+            Some(lines.lines().filter(|line| !line.is_empty()).map(str::to_owned).collect())
+        }
         _ => None,
     };
     let wrong = seen.outputs_error.as_deref().unwrap_or("`things` is not a list of texts");
     things.ok_or_else(|| incomplete(wrong))
 }
 
-/// Finds the target of each thing by the digest of a key in its name. One that has ended since `begun` still had its things.
+/// Finds the target of each thing by the digest of a key in its name: a living one, if there are several. One that has ended
+/// since `begun` still had its things.
 fn compared(things: BTreeSet<String>, targets: &[TargetInfo], begun: &str) -> Vec<Value> {
     let digest = |key: &'_ String| key.as_bytes().last_chunk::<DIGEST>().copied();
     let digests = targets.iter().flat_map(|target| target.keys.iter().filter_map(digest).map(move |key| (key, target)));
     let by_digest: HashMap<[u8; DIGEST], &TargetInfo> = digests.collect();
+    let is_gone = |of: &TargetInfo| of.phase == TargetPhase::Gone && of.since.as_str() < begun;
     let entry = |thing: String| {
         // Some providers write names in capitals.
         let lower = thing.to_ascii_lowercase();
-        let Some(of) = lower.as_bytes().windows(DIGEST).find_map(|part| by_digest.get(part)) else {
+        let found = lower.as_bytes().windows(DIGEST).filter_map(|part| by_digest.get(part));
+        let Some(of) = found.min_by_key(|of| is_gone(of)) else {
             return json!({"thing": thing, "state": "unknown"});
         };
         let target = TargetRef::from(*of);
-        let (state, command) = match of.phase == TargetPhase::Gone && of.since.as_str() < begun {
+        let (state, command) = match is_gone(of) {
             true => ("gone", commands::why(&named(&target))),
             false => ("alive", format!("{} --uid {}", commands::delete(&of.kind, &of.name), of.uid)),
         };
