@@ -2,31 +2,23 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use ebb_documents::EventSource;
 use ebb_documents::event::listing::{ListedTarget, ListedThing};
 use ebb_documents::event::{EventListing, EventOutcome, EventRequest};
 use ebb_egress::HttpResponse;
-use ebb_protocol::limits;
+use ebb_protocol::{Millis, limits};
 use ebb_store::ListPass;
 use serde_json::{Value, json};
 
-use super::fetch::{self, RequestPlace};
+use super::fetch::{self, FetchProblem, LIST_TIMEOUT, RequestPlace};
 use super::reconcile::is_derived;
 use crate::run::request::further_page::page_after;
 use crate::run::request_headers::is_same_origin;
 use crate::{Env, FlowResult, offload, response_body};
 
-const TIMEOUT: Duration = Duration::from_secs(10);
-
-/// The reason why a page shows nothing.
-pub(super) enum PageProblem {
-    /// It can be asked for again, after the wait that the server asks for.
-    Later(String, Option<Duration>),
-    /// It is no page of such a list.
-    Wrong(String),
-}
+/// The time after which a list that is not read is begun again.
+pub(super) const MAX_AGE: Millis = Millis(2 * 3_600_000);
 
 type ReadPage = (Vec<ListedThing>, Option<String>);
 
@@ -36,49 +28,38 @@ pub(super) async fn page(
     source: &Arc<EventSource>,
     (listing, part): (&EventListing, &str),
     pass: &ListPass,
-) -> FlowResult<Result<ReadPage, PageProblem>> {
-    let request = match source.list_request(listing, part) {
-        Ok(request) => request,
-        Err(error) => return Ok(Err(PageProblem::Wrong(error.to_string()))),
-    };
+) -> Result<ReadPage, FetchProblem> {
+    let wrong = |error: &dyn std::fmt::Display| FetchProblem::Wrong(error.to_string());
+    let request = source.list_request(listing, part).map_err(|error| wrong(&error))?;
     let place = pass.url.clone().map_or(RequestPlace::Path(request.path), RequestPlace::Url);
     let connection = (request.connection.as_str(), request.headers);
-    let (url, response) = match fetch::send(env, &source.name, connection, place, TIMEOUT).await? {
-        Ok(found) => found,
-        Err(why) => return Ok(Err(PageProblem::Later(why, None))),
-    };
-    let answered = format!("the list of the connection {} was answered {}", listing.connection, response.status_text());
-    match response.status {
-        202 | 206 => return Ok(Err(PageProblem::Wrong(answered))),
-        200..=299 => {}
-        status if matches!(status, 408 | 500..=599) || response.is_limited() => {
-            return Ok(Err(PageProblem::Later(answered, response.retry_after(env.now()))));
-        }
-        _ => return Ok(Err(PageProblem::Wrong(answered))),
-    }
-    let value = match value(&response) {
-        Ok(value) => value,
-        Err(problem) => return Ok(Err(PageProblem::Wrong(problem))),
-    };
+    let (url, response) = fetch::ask(env, &source.name, connection, place, "the list").await?;
+    let value = value(&response).map_err(FetchProblem::Wrong)?;
     let permit = env.cache.budgets.event_values.reserve(limits::JSON_VALUES).await;
     let (of_source, of_listing, of_part) = (Arc::clone(source), listing.clone(), part.to_owned());
     let (seen, of_url) = (pass.seen, url.clone());
     let read = move || of_source.listed_page(&of_listing, (&of_part, seen, &of_url), &value);
     let read = offload(read).await?;
     drop(permit);
-    let page = match read {
-        Ok(page) => page,
-        Err(error) => return Ok(Err(PageProblem::Wrong(error.to_string()))),
-    };
+    let page = read.map_err(|error| wrong(&error))?;
     let declared = listing.has_next().then_some(page.next);
-    Ok(match page_after(&url, declared, pass.seen == 0, &response) {
-        Err(why) => Err(PageProblem::Wrong(why)),
-        Ok(Some(next)) if !is_same_origin(&next, &url) => {
-            Err(PageProblem::Wrong("the next page is at another origin".to_owned()))
+    Ok((page.things, next_page(&url, declared, pass.seen == 0, &response)?))
+}
+
+/// Returns the URL of the page after that of `url`, as [`page_after`] does. It is another one at the same origin.
+pub(super) fn next_page(
+    url: &str,
+    declared: Option<Option<String>>,
+    is_first: bool,
+    response: &HttpResponse,
+) -> Result<Option<String>, FetchProblem> {
+    match page_after(url, declared, is_first, response).map_err(FetchProblem::Wrong)? {
+        Some(next) if !is_same_origin(&next, url) => {
+            Err(FetchProblem::Wrong("the next page is at another origin".to_owned()))
         }
-        Ok(Some(next)) if next == url => Err(PageProblem::Wrong("the next page is the same one".to_owned())),
-        Ok(next) => Ok((page.things, next)),
-    })
+        Some(next) if next == url => Err(FetchProblem::Wrong("the next page is the same one".to_owned())),
+        next => Ok(next),
+    }
 }
 
 /// Asks for one thing. Returns the evidence that it does not exist, or `None` if it exists. `Err` is the reason why the answer
@@ -91,10 +72,10 @@ pub(super) async fn confirm(
     EventRequest { connection, path, headers }: EventRequest,
 ) -> FlowResult<Result<Option<String>, String>> {
     let shown = path.clone();
-    let sent = fetch::send(env, &source.name, (&connection, headers), RequestPlace::Path(path), TIMEOUT).await?;
+    let sent = fetch::send(env, &source.name, (&connection, headers), RequestPlace::Path(path), LIST_TIMEOUT).await;
     let (_, response) = match sent {
         Ok(found) => found,
-        Err(why) => return Ok(Err(why)),
+        Err(problem) => return Ok(Err(problem.shown()?.0)),
     };
     Ok(match response.status {
         404 | 410 => Ok(Some(format!("GET {shown} was answered {}", response.status))),

@@ -17,7 +17,9 @@ use futures::FutureExt as _;
 use futures::future::try_join_all;
 
 use super::drift::{MAX_MISSING, Observation, ObservedDrift};
-use super::{list, reconcile, record};
+use super::fetch::RETRY;
+use super::list::{self, MAX_AGE};
+use super::{reconcile, record};
 use crate::instance::history::{self, Decision};
 use crate::run::credential::{self, ConnectionUser};
 use crate::telemetry::{self, Counter};
@@ -30,10 +32,6 @@ const CLAIM: Millis = Millis(60_000);
 /// Maximum pages of a list, and elements of all lists of a source.
 const MAX_PAGES: u32 = 2_000;
 const MAX_THINGS: u64 = 100_000;
-/// The time after which an observation that is not complete is begun again.
-const MAX_AGE: Millis = Millis(2 * 3_600_000);
-/// The wait after a page that was not answered.
-const RETRY: Millis = Millis(60_000);
 /// Removals, and reads of targets, that happen at once.
 const CONCURRENT: usize = 8;
 const READS: usize = 32;
@@ -199,15 +197,15 @@ impl Observer<'_> {
                 self.watch.pass = Some(pass);
                 return Ok(ListStep::Continue);
             }
-            let page = list::page(self.env, self.source, (self.listing, part), &pass).await?;
-            let (things, next) = match page {
+            let (things, next) = match list::page(self.env, self.source, (self.listing, part), &pass).await {
                 Ok(page) => page,
-                Err(list::PageProblem::Later(why, wait)) => {
-                    self.watch.pass = Some(pass);
-                    let wait = wait.and_then(|wait| u64::try_from(wait.as_millis()).ok());
-                    return Ok(ListStep::Wait(why, wait.map_or(RETRY, Millis).max(RETRY)));
-                }
-                Err(list::PageProblem::Wrong(why)) => return Ok(ListStep::Refused(why)),
+                Err(problem) => match problem.shown()? {
+                    (why, Some(wait)) => {
+                        self.watch.pass = Some(pass);
+                        return Ok(ListStep::Wait(why, wait));
+                    }
+                    (why, None) => return Ok(ListStep::Refused(why)),
+                },
             };
             pass.seen += things.len() as u64;
             pass.total += things.len() as u64;
