@@ -15,7 +15,7 @@ use crate::cel::convert::{self, CelOutput, json_type};
 use crate::cel::{self, EvaluationError, Expression, SharedCost};
 use crate::load::names::{MAX_NAME, NameSyntax, is_name};
 use crate::load::{self, Document, MAX_DEPTH, yaml};
-use crate::model::LimitAction;
+use crate::model::{LimitAction, ReplayDoc};
 use crate::{DocumentVars, NoFiles, ParsedText, SandboxDoc, VerifyDoc, canonical, durations, escaping, template};
 
 /// The maximum size of the target document that a source renders, in bytes: 128 KiB. It is stored as JSON, which may double
@@ -141,6 +141,8 @@ pub struct EventSource {
     pub(crate) id: Option<ParsedText>,
     pub(crate) entries: Vec<EventEntry>,
     pub listing: Option<EventListing>,
+    /// The webhook whose failed deliveries are fetched.
+    pub replay: Option<ReplayDoc>,
 }
 
 /// How a source lists what exists at its sender.

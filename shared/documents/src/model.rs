@@ -30,7 +30,7 @@ pub use connection::{
 pub(crate) use event_source::SUPPLIED_KEYS;
 pub use event_source::{
     ApplyDoc, BasicDoc, DeleteDoc, EventAction, EventRule, ExistsDoc, FetchDoc, HmacDoc, JwsDoc, LimitAction, LimitDoc,
-    SecretDoc, SourceDoc, SourceTarget, TimestampDoc, VerifyDoc,
+    ReplayDoc, SecretDoc, SourceDoc, SourceTarget, TimestampDoc, VerifyDoc,
 };
 pub use param::{ParamDoc, ParamKind};
 pub use placed::{At, Entries, Named};

@@ -11,6 +11,7 @@ mod list;
 pub mod observe;
 pub mod reconcile;
 pub mod record;
+mod replay;
 pub mod trial;
 
 use std::sync::Arc;

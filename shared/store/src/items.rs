@@ -17,7 +17,7 @@ use crate::table::TableSpec;
 pub use change_feed::{ChangeFeed, ChangeRing};
 pub use clusters::{BootstrapToken, ClusterItem, RegisteredRelay};
 pub use desired_states::{DesiredKey, DesiredTarget, SourceRejections};
-pub use source_watches::{ListFindings, ListPass, MissingTarget, SourceWatch};
+pub use source_watches::{ListFindings, ListPass, MissingTarget, ReplayState, SourceWatch};
 pub use target_outbox::{PhaseNotice, ReceiverState, TargetOutbox};
 
 /// A target. Every write increments its version, on condition that the version is still the one that was read.

@@ -31,7 +31,7 @@ pub(crate) use item_table::{QueryRange, TableResponse, TransactionOutcome, Updat
 pub(crate) use item_table::{WriteCondition, WriteExpression, WriteOutcome};
 pub use items::{AccessTokenItem, BootstrapToken, ChangeFeed, ChangeRing, ClusterItem, DatedEvent, DesiredKey};
 pub use items::{DesiredTarget, HistoryItem, NamedDocument, NamedKind, NewRun, NotificationState, PatchResult};
-pub use items::{ListFindings, ListPass, MissingTarget, SourceWatch};
+pub use items::{ListFindings, ListPass, MissingTarget, ReplayState, SourceWatch};
 pub use items::{PendingCreation, PendingUpdate, PhaseNotice, ReceiverState, RefusedUpdate, RegisteredRelay};
 pub use items::{RunFacts, RunHead, SecretRelease, SessionBasis, SessionItem, SourceRejections, TargetEvents};
 pub use items::{TargetHead, TargetList, TargetOutbox, TargetTransition, TokenItem, Tombstone};

@@ -27,7 +27,8 @@ pub(super) fn part(value: &Value, pointer: &str) -> Value {
 }
 
 pub(super) fn later(time: &str, seconds: &str) -> Timestamp {
-    parse_rfc3339(time).unwrap().plus(Millis(seconds.parse::<u64>().unwrap() * 1_000))
+    let seconds: i64 = seconds.parse().unwrap();
+    Timestamp(parse_rfc3339(time).unwrap().0.saturating_add_signed(seconds * 1_000))
 }
 
 /// Returns true for the expected value. `*` is any value, and `>= TIME + SECONDS` any time from this one on.

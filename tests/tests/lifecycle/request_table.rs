@@ -240,7 +240,7 @@ struct TableRow {
     names: Option<String>,
     /// Names for values of the answer, for hidden fields of a page, for links with a beginning (`href=/console/assets/`), for
     /// headers (`header=location`), or for the whole answer (an empty text), which the next rows contain. A number replaces a
-    /// whole text. `POINTER + SECONDS` is a later time.
+    /// whole text. `POINTER + SECONDS` is a later time, or an earlier one.
     keep: BTreeMap<String, String>,
     /// The phase of the sandbox after the wait.
     phase: Option<TargetPhase>,

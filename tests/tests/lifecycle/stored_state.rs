@@ -4,7 +4,7 @@ use anyhow::{Context as _, bail};
 use ebb_engine::HeadState;
 use ebb_flow::env::TaskReports;
 use ebb_store::{
-    ClusterFaultKind, ListPass, NamedDocument, NamedKind, SourceWatch, Store, TargetHead, TargetTransition,
+    ClusterFaultKind, ListPass, NamedDocument, NamedKind, ReplayState, SourceWatch, Store, TargetHead, TargetTransition,
 };
 
 use super::TableRow;
@@ -59,8 +59,9 @@ async fn age(store: &Store, source: &str, by: Millis) {
         let pass = watch.pass.map(|pass| ListPass { begun: earlier(pass.begun), ..pass });
         let complete = watch.complete.map(|(begun, things)| (earlier(begun), things));
         let problem = watch.problem.map(|(since, why)| (earlier(since), why));
+        let replay = watch.replay.map(|replay| ReplayState { until: earlier(replay.until), ..replay });
         let version = watch.version + 1;
-        let older = SourceWatch { pass, complete, problem, due: now(), version, ..watch };
+        let older = SourceWatch { pass, complete, problem, replay, due: now(), version, ..watch };
         store.put_watch(&older, &findings).await.unwrap().then_some(())
     })
     .await;

@@ -34,7 +34,8 @@ impl StoredKind for SourceDoc {
 
     /// A source without lists has nothing to observe: the next sweep drops the item.
     async fn prepare(env: &Env, new: &NamedDocument) -> FlowResult<()> {
-        if new.document.contains("exists") { observe::begin(env, &new.name).await } else { Ok(()) }
+        let is_observed = ["exists", "replay"].iter().any(|key| new.document.contains(key));
+        if is_observed { observe::begin(env, &new.name).await } else { Ok(()) }
     }
 
     const LOSS: &str = "Without it, they stay until their `ttl` ends or a person deletes them";
@@ -68,7 +69,9 @@ impl StoredKind for SourceDoc {
         let loaded = offload(load).await?;
         let exists = loaded.as_ref().and_then(|source| source.exists.as_ref());
         let fetch = loaded.as_ref().and_then(|source| Some(&source.fetch.as_ref()?.connection));
-        let connections = fetch.into_iter().chain(exists.and_then(|exists| exists.value.connection.as_ref()));
+        let replay = loaded.as_ref().and_then(|source| Some(&source.replay.as_ref()?.value.connection));
+        let of_exists = exists.and_then(|exists| exists.value.connection.as_ref());
+        let connections = fetch.into_iter().chain(of_exists).chain(replay);
         let mut problem = None;
         for connection in connections {
             let found = delivery::connection_problem(env, &source.name, &connection.value).await?;
@@ -77,9 +80,9 @@ impl StoredKind for SourceDoc {
         let grace =
             exists.and_then(|exists| exists.value.grace.as_ref()).map_or(observe::GRACE, |at| Millis(at.value.0));
         Ok(SourceDetail {
-            listing: match exists {
-                Some(_) => Some(drift(env, &source.name, grace).await?),
-                None => None,
+            listing: match exists.is_some() || replay.is_some() {
+                true => Some(drift(env, &source.name, grace).await?),
+                false => None,
             },
             problem,
             path: format!("/v1/sources/{}", source.name),
@@ -92,11 +95,13 @@ impl StoredKind for SourceDoc {
 }
 
 fn listing(watch: &SourceWatch) -> ListingState {
+    let of_replay = || watch.replay.as_ref()?.problem.as_ref();
+    let problem = watch.problem.as_ref().or_else(of_replay);
     ListingState {
         complete: watch.complete.map(|(at, _)| rfc3339(at)),
         things: watch.complete.map(|(_, things)| things),
-        problem_since: watch.problem.as_ref().map(|(since, _)| rfc3339(*since)),
-        problem: watch.problem.as_ref().map(|(_, why)| why.clone()),
+        problem_since: problem.map(|(since, _)| rfc3339(*since)),
+        problem: problem.map(|(_, why)| why.clone()),
         missing_count: watch.missing,
         missing: Vec::new(),
     }

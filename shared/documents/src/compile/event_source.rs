@@ -10,10 +10,11 @@ use super::{DiagnosticCollector, ExpressionRead, MAX_EVENTS, StepCount, params, 
 use crate::cel::{ReferenceSource, RootVariable, Scope};
 use crate::event::{EntryAction, EventEntry, EventFetch, EventListing, EventTarget, EventTextRole, EventTree};
 use crate::model::{
-    DurationMs, Entries, EventAction, EventRule, ExistsDoc, FetchDoc, LineColumn, Named, SourceTarget, TemplateTree,
+    DurationMs, Entries, EventAction, EventRule, ExistsDoc, FetchDoc, LineColumn, Named, ReplayDoc, SourceTarget,
+    TemplateTree, VerifyDoc,
 };
 use crate::presets::{self, SourcePreset};
-use crate::{At, Diagnostic, Diagnostics, EventSource, ParsedText, PluginReference, SourceDoc, Template};
+use crate::{At, Diagnostic, Diagnostics, EventSource, ParsedText, PluginReference, SourceDoc, Template, template};
 
 /// Keys whose texts are scripts. There, `${body}` is a variable of a shell.
 const SCRIPTS: [&str; 2] = ["script", "init"];
@@ -79,6 +80,9 @@ pub fn event_source(doc: &SourceDoc) -> Result<(EventSource, Vec<Diagnostic>), D
         let help = "add `verify:` with the scheme of the sender, such as `standard: {secret: NAME}`";
         own.push(own.error("missing-key", whole, missing("verify")).help(help));
     }
+    if let Some(replay) = &doc.replay {
+        check_replay(&mut own, replay, verify);
+    }
     for read in std::mem::take(&mut own.reads) {
         let path = read.spot.text();
         let name = path.strip_prefix("with.").and_then(|rest| rest.split(['.', '[']).next());
@@ -106,7 +110,8 @@ pub fn event_source(doc: &SourceDoc) -> Result<(EventSource, Vec<Diagnostic>), D
             let (name, verify, fetch, target) =
                 (doc.name.value.clone(), verify.clone(), fetch.flatten(), defaults.target);
             let limit = doc.limit.as_ref().map(|limit| (limit.living.value, limit.then));
-            let source = EventSource { name, verify, limit, with, fetch, target, id, entries, listing };
+            let replay = doc.replay.as_ref().map(|replay| replay.value.clone());
+            let source = EventSource { name, verify, limit, with, fetch, target, id, entries, listing, replay };
             // The values of params can be wrong, which no check of a text shows.
             let parts = source.listing.as_ref().map(|listing| source.list_parts(listing));
             match (parts, &doc.exists) {
@@ -246,6 +251,21 @@ fn fetch(report: &mut DiagnosticCollector, fetch: &FetchDoc) -> Option<EventFetc
     let path = ParsedText::new(&fetch.path.value, report.units).ok()?;
     let headers = fetch.headers.iter().map(|header| (header.name.value.clone(), header.inner.value.clone())).collect();
     Some(EventFetch { when, connection: fetch.connection.value.clone(), path, headers })
+}
+
+fn check_replay(report: &mut DiagnosticCollector, replay: &At<ReplayDoc>, verify: Option<&VerifyDoc>) {
+    let (at, path) = (replay.value.path.at, replay.value.path.value.as_str());
+    let id = path.rsplit_once("/hooks/").map_or("", |(_, id)| id);
+    let is_hook = path.ends_with("/app/hook") || (!id.is_empty() && id.bytes().all(|digit| digit.is_ascii_digit()));
+    if !is_hook || !path.starts_with('/') || !template::is_normal_path(path) {
+        let message = format!("`{path}` is not the path of a webhook of GitHub");
+        let help = "write `/repos/OWNER/NAME/hooks/ID`, `/orgs/NAME/hooks/ID` or `/app/hook`";
+        report.push(report.error("path", at, message).help(help));
+    }
+    if verify.is_some_and(|verify| !matches!(verify, VerifyDoc::Github(_))) {
+        let wrong = report.error("contradiction", replay.at, "`replay` needs the scheme `github` of `verify`");
+        report.push(wrong.help("only GitHub lists its deliveries: use `exists` for other senders"));
+    }
 }
 
 const MINUTE: u64 = 60_000;

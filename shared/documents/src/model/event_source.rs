@@ -45,6 +45,8 @@ pub struct SourceDoc {
     pub events: Option<Vec<EventRule>>,
     /// The most targets of the source that live at once. By default, there is no limit.
     pub limit: Option<LimitDoc>,
+    /// The webhook of GitHub whose failed deliveries are fetched. The default is none: GitHub sends a delivery once.
+    pub replay: Option<Box<At<ReplayDoc>>>,
     #[serde(skip)]
     pub source: Arc<SourceText>,
     /// The document as YAML with all `@{…}` expanded.
@@ -124,6 +126,16 @@ pub enum LimitAction {
     Wait,
     ReplaceOldest,
     Reject,
+}
+
+/// A webhook of GitHub.
+#[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
+#[serde(rename = "Replay", deny_unknown_fields)]
+pub struct ReplayDoc {
+    /// The connection, which lists the source in `sources`.
+    pub connection: At<String>,
+    /// The literal path of the webhook at the connection, such as `/repos/acme/shop/hooks/4711`.
+    pub path: At<String>,
 }
 
 /// A target by kind and name.

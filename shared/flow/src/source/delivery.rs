@@ -178,7 +178,7 @@ fn accepted(event: &DesiredTarget) -> SourceResponse {
 }
 
 /// Lists an event that is rejected before its target is looked up, and returns the response. `target` is kind, name and UID.
-async fn reject(
+pub(super) async fn reject(
     env: &Env,
     (source, delivery): (&str, &str),
     target: Option<(String, String, Option<String>)>,

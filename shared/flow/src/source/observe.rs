@@ -1,5 +1,6 @@
 //! Observes what exists at the sender of a source, over several sweeps, and ends the targets whose things are missing.
 //!
+//! 0. Before an observation, failed deliveries of a webhook are [fetched](super::replay).
 //! 1. A sweep reads pages of the lists for [`SLICE`], and stores where it stopped. Each step claims the state by its version.
 //! 2. A complete observation is judged by [`drift`](super::drift). One that fails, is incomplete or is about other targets
 //!    changes nothing, and its reason is shown.
@@ -19,7 +20,7 @@ use futures::future::try_join_all;
 use super::drift::{MAX_MISSING, Observation, ObservedDrift};
 use super::fetch::RETRY;
 use super::list::{self, MAX_AGE};
-use super::{reconcile, record};
+use super::{reconcile, record, replay};
 use crate::instance::history::{self, Decision};
 use crate::run::credential::{self, ConnectionUser};
 use crate::telemetry::{self, Counter};
@@ -81,15 +82,38 @@ pub(crate) async fn observe(env: &Env, name: &str) -> FlowResult<()> {
         Err(RequestError::Failed(error)) => return Err(error),
         Err(RequestError::Rejected(_)) => None,
     };
-    let Some((source, listing)) = source.and_then(|source| Some((source.clone(), source.listing.clone()?))) else {
+    let Some(source) = source.filter(|source| source.listing.is_some() || source.replay.is_some()) else {
         return Ok(env.store.delete_watch(name, watch.version).await?);
     };
     let claimed = SourceWatch { due: env.now().plus(CLAIM), version: watch.version + 1, ..watch };
     if !env.store.put_watch(&claimed, &findings).await? {
         return Ok(());
     }
-    let mut observer = Observer { env, source: &source, listing: &listing, watch: claimed, findings };
-    Box::pin(observer.slice()).await
+    let (mut watch, mut findings, end) = (claimed, findings, env.now().plus(SLICE));
+    if source.listing.is_none() {
+        // What earlier lists have shown does not count.
+        let SourceWatch { source, complete, replay, version, .. } = watch;
+        watch = SourceWatch { source, complete, replay, version, ..SourceWatch::default() };
+        findings = ListFindings { attempts: findings.attempts, ..ListFindings::default() };
+    }
+    let (is_continued, wait) = match watch.pass {
+        Some(_) => (false, RETRY),
+        None => Box::pin(replay::replay(env, &source, (&mut watch.replay, &mut findings.attempts), end)).await?,
+    };
+    match &source.listing {
+        Some(listing) if !is_continued => {
+            let mut observer = Observer { env, source: &source, listing, watch, findings, end };
+            Box::pin(observer.slice()).await
+        }
+        _ => {
+            if !is_continued && watch.replay.as_ref().is_some_and(|replay| replay.problem.is_none()) {
+                watch.complete = Some((env.now(), 0));
+            }
+            (watch.due, watch.version) = (env.now().plus(wait), watch.version + 1);
+            env.store.put_watch(&watch, &findings).await?;
+            Ok(())
+        }
+    }
 }
 
 /// Asks for the deletion of missing targets after the next observation that lacks them, which begins now.
@@ -125,6 +149,8 @@ struct Observer<'a> {
     listing: &'a EventListing,
     watch: SourceWatch,
     findings: ListFindings,
+    /// The end of the time in which pages are read.
+    end: Timestamp,
 }
 
 impl Observer<'_> {
@@ -141,10 +167,10 @@ impl Observer<'_> {
         };
         let question = self.question(&parts, &credential);
         if self.watch.question != question {
-            self.findings = ListFindings::default();
-            let (source, problem) = (self.watch.source.clone(), self.watch.problem.take());
-            self.watch =
-                SourceWatch { source, question, problem, version: self.watch.version, ..SourceWatch::default() };
+            let attempts = std::mem::take(&mut self.findings.attempts);
+            self.findings = ListFindings { attempts, ..ListFindings::default() };
+            let SourceWatch { source, problem, replay, version, .. } = std::mem::take(&mut self.watch);
+            self.watch = SourceWatch { source, question, problem, replay, version, ..SourceWatch::default() };
         }
         if self.watch.pass.as_ref().is_some_and(|pass| pass.begun.plus(MAX_AGE) < now) {
             telemetry::count(Counter::IncompleteLists, 1);
@@ -157,9 +183,8 @@ impl Observer<'_> {
             self.watch.pass = Some(ListPass { begun: now, ..ListPass::default() });
         }
         let begun = self.watch.pass.as_ref().map_or(now, |pass| pass.begun);
-        let until = now.plus(SLICE);
-        match self.read(&parts, until).await? {
-            ListStep::Complete => self.end((begun, until), &parts).await,
+        match self.read(&parts).await? {
+            ListStep::Complete => self.end(begun, &parts).await,
             ListStep::Refused(problem) => self.refuse(begun, problem).await,
             ListStep::Continue => self.store(self.env.now().plus(Millis(1_000))).await,
             ListStep::Wait(problem, wait) => {
@@ -186,14 +211,14 @@ impl Observer<'_> {
     }
 
     /// Reads pages until the end of the lists or of the time.
-    async fn read(&mut self, parts: &[(String, ListedNames)], until: Timestamp) -> FlowResult<ListStep> {
+    async fn read(&mut self, parts: &[(String, ListedNames)]) -> FlowResult<ListStep> {
         let Some(mut pass) = self.watch.pass.clone() else { return Ok(ListStep::Complete) };
         let living = match self.listing.create {
             true => Some(self.covered(parts).await?.into_iter().collect::<BTreeSet<_>>()),
             false => None,
         };
         while let Some((part, names)) = parts.get(pass.part) {
-            if self.env.now() >= until {
+            if self.env.now() >= self.end {
                 self.watch.pass = Some(pass);
                 return Ok(ListStep::Continue);
             }
@@ -269,7 +294,7 @@ impl Observer<'_> {
     }
 
     /// Judges a complete observation, and ends the targets that it and an earlier one lack, until the end of the time.
-    async fn end(&mut self, (begun, until): (Timestamp, Timestamp), parts: &[(String, ListedNames)]) -> FlowResult<()> {
+    async fn end(&mut self, begun: Timestamp, parts: &[(String, ListedNames)]) -> FlowResult<()> {
         let total = self.watch.pass.take().map_or(0, |pass| pass.total);
         let covered = self.covered(parts).await?;
         let shown: BTreeSet<&str> = self.findings.things.iter().filter_map(|one| one.split(' ').next()).collect();
@@ -298,7 +323,8 @@ impl Observer<'_> {
             }
         };
         let next = observation.next(Millis(self.listing.every_ms), &missing);
-        self.findings = ListFindings { missing, ..ListFindings::default() };
+        let attempts = std::mem::take(&mut self.findings.attempts);
+        self.findings = ListFindings { missing, attempts, ..ListFindings::default() };
         self.watch.complete = Some((begun, total));
         self.note(None);
         let heads: BTreeMap<_, _> = absent.iter().map(|(head, _)| ((&head.kind, &head.name), head)).collect();
@@ -319,7 +345,7 @@ impl Observer<'_> {
                     Err(problem) => self.note(Some(problem)),
                 }
             }
-            if self.env.now() >= until {
+            if self.env.now() >= self.end {
                 break;
             }
         }

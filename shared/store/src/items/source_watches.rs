@@ -1,6 +1,6 @@
 //! What the lists of a source have shown.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use ebb_protocol::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -24,10 +24,26 @@ pub struct SourceWatch {
     pub missing: u64,
     /// The missing targets whose deletion a person has asked for: their UIDs.
     pub accepted: BTreeSet<String>,
+    /// Only of a source with `replay`.
+    pub replay: Option<ReplayState>,
     #[serde(skip)]
     pub due: Timestamp,
     #[serde(skip)]
     pub version: u64,
+}
+
+/// What is known about the deliveries of a webhook.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ReplayState {
+    /// Identifies the webhook.
+    pub question: String,
+    /// The time up to which the attempts of deliveries are handled.
+    pub until: Timestamp,
+    /// The list that is being read. `part` is 1 when it is read, and its failed deliveries are fetched.
+    pub pass: Option<ListPass>,
+    /// The time since which deliveries cannot be fetched, and the reason.
+    pub problem: Option<(Timestamp, String)>,
 }
 
 /// The place at which an observation continues.
@@ -55,6 +71,9 @@ pub struct ListFindings {
     pub missing: Vec<MissingTarget>,
     /// The targets of an observation that lacked too many. They count as missing once a person has asked for their deletion.
     pub refused: Vec<MissingTarget>,
+    /// The deliveries of the list that is being read, by their GUIDs: time and ID of the last attempt that failed, or nothing if
+    /// an attempt has succeeded.
+    pub attempts: BTreeMap<String, Option<(Timestamp, u64)>>,
 }
 
 /// A target whose thing is missing at its sender.

@@ -38,6 +38,9 @@ pub(super) fn event_source(reader: &DocumentReader<'_>, node: &YamlNode, expande
         let wrong = reader.wrong("limit", limit.living.at, message);
         reader.note(wrong.help("write how many targets may live at once, or leave `limit` out"));
     }
+    if let Some(replay) = &source.replay {
+        reader.check_name(&replay.value.connection, "the connection's name", NameSyntax::Signadot, MAX_NAME);
+    }
     let of_entries = source.events.iter().flatten().filter_map(|event| match &event.action {
         EventAction::Apply(apply) => apply.target.as_ref(),
         EventAction::Delete(delete) => delete.target.as_ref(),
