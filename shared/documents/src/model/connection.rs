@@ -66,6 +66,8 @@ pub enum AuthDoc {
     Sigv4(Sigv4Doc),
     /// A client certificate of TLS. The secret has its chain and its private key as PEM.
     Mtls(SecretDoc),
+    /// A token of an installation of a GitHub App, or of the App, which Ebb makes and renews.
+    GithubApp(GithubAppDoc),
 }
 
 impl AuthDoc {
@@ -80,6 +82,7 @@ impl AuthDoc {
             Self::Digest(_) => "digest",
             Self::Sigv4(_) => "sigv4",
             Self::Mtls(_) => "mtls",
+            Self::GithubApp(_) => "githubApp",
         }
     }
 
@@ -88,6 +91,7 @@ impl AuthDoc {
         let (first, second) = match self {
             Self::Basic(user) | Self::Digest(user) => (&user.secret, None),
             Self::Header(header) => (&header.secret, None),
+            Self::GithubApp(app) => (&app.secret, None),
             Self::Bearer(secret) | Self::Signed(secret) | Self::Mtls(secret) => (&secret.secret, None),
             Self::Oauth(oauth) => (&oauth.secret, Some(&oauth.certificate)),
             Self::Sigv4(sigv4) => (&sigv4.secret, Some(&sigv4.session_token)),
@@ -101,9 +105,12 @@ impl AuthDoc {
         match self {
             Self::Header(header) => Some(header.name.value.to_ascii_lowercase()),
             Self::Signed(_) | Self::Mtls(_) => None,
-            Self::Bearer(_) | Self::Basic(_) | Self::Oauth(_) | Self::Digest(_) | Self::Sigv4(_) => {
-                Some("authorization".to_owned())
-            }
+            Self::Bearer(_)
+            | Self::Basic(_)
+            | Self::Oauth(_)
+            | Self::Digest(_)
+            | Self::Sigv4(_)
+            | Self::GithubApp(_) => Some("authorization".to_owned()),
         }
     }
 }
@@ -113,6 +120,18 @@ impl AuthDoc {
 pub struct BasicAuthDoc {
     pub username: At<String>,
     /// The name of the secret: letters, digits and `_`, no digit first, at most 63.
+    pub secret: At<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
+#[serde(rename = "GithubApp", rename_all = "camelCase", deny_unknown_fields)]
+pub struct GithubAppDoc {
+    /// The ID or the client ID of the App.
+    pub app_id: At<String>,
+    /// The ID of the installation. Without it, requests have a token of the App, such as those below `/app/hook`.
+    #[serde(default)]
+    pub installation: At<String>,
+    /// The name of the secret with the private key of the App as PEM.
     pub secret: At<String>,
 }
 

@@ -1,4 +1,4 @@
-//! Access tokens of connections, by the client credentials of OAuth 2.0 (RFC 6749, 4.4).
+//! Access tokens of connections, by the client credentials of OAuth 2.0 (RFC 6749, 4.4), and those of GitHub Apps.
 //!
 //! All functions share a token. It is stored encrypted, and a lease lets one function ask for the next one. The others use the
 //! present token until its end. A failure is stored with a pause, so that a token endpoint gets few requests.
@@ -7,13 +7,14 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use ebb_documents::model::{ClientAuthMethod, ConnectionDoc, OauthDoc};
+use ebb_documents::model::{ClientAuthMethod, ConnectionDoc, GithubAppDoc, OauthDoc};
 use ebb_documents::plan::UnitPlan;
 use ebb_egress::{BytePermit, CallError, CallResult, HttpRequest, HttpResponse, TlsParts};
 use ebb_protocol::{Millis, ReasonCode, SecretText, Timestamp, WebhookKeys, id, limits, seal};
 use ebb_store::AccessTokenItem;
+use jsonwebtoken::{Algorithm, EncodingKey, Header};
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 use url::form_urlencoded::{Serializer, byte_serialize};
 
 use crate::env::KnownToken;
@@ -36,6 +37,9 @@ const DEFAULT_LIFE: u64 = 300;
 const MAX_LIFE: u64 = 24 * 3600;
 /// Bytes of a token. Masking shorter ones would damage responses.
 const TOKEN_BYTES: std::ops::RangeInclusive<usize> = 8..=16 << 10;
+/// The seconds for which a token of a GitHub App is valid, of at most 600, and by which the clock of GitHub may be behind.
+const APP_LIFE: u64 = 540;
+const APP_SKEW: u64 = 60;
 /// Characters of a digest of a client.
 const DIGEST: usize = 16;
 
@@ -61,11 +65,27 @@ impl From<String> for CredentialProblem {
     }
 }
 
+/// A GitHub App, which signs its own tokens.
+struct GithubApp {
+    id: String,
+    key: EncodingKey,
+}
+
+impl GithubApp {
+    fn token(&self, now: Timestamp) -> Option<SecretText> {
+        let seconds = now.0 / 1000;
+        let claims = json!({"iat": seconds.saturating_sub(APP_SKEW), "exp": seconds + APP_LIFE, "iss": self.id});
+        jsonwebtoken::encode(&Header::new(Algorithm::RS256), &claims, &self.key).ok().map(SecretText::new)
+    }
+}
+
 pub(crate) struct TokenClient {
     connection: String,
+    /// Empty for the tokens of an App itself.
     url: String,
     headers: Vec<(String, String)>,
     form: SecretText,
+    app: Option<GithubApp>,
     tls: TlsParts,
     /// The forms of the secret that are masked in answers.
     pub(crate) masked: Vec<SecretText>,
@@ -109,12 +129,41 @@ impl TokenClient {
             }
         }
         let form = SecretText::new(form.finish());
+        masked.extend(forms(secret));
         let certified = tls.certificate.as_ref().map_or("", |pem| pem.as_str());
         let all = SecretText::new(format!("{url}\n{headers:?}\n{}\n{certified}", form.as_str()));
-        let sealed = seal::seal_value(keys, &document.name.value, all.as_bytes());
-        let (connection, digest) = (document.name.value.clone(), id::short_digest(&[&sealed], DIGEST));
-        masked.extend(forms(secret));
-        Self { connection, url, headers, form, tls, masked, digest }
+        let connection = document.name.value.clone();
+        let digest = Self::digest(keys, &connection, &all);
+        Self { connection, url, headers, form, app: None, tls, masked, digest }
+    }
+
+    /// Returns `None` if the secret is not a private key in PKCS #1, the form of GitHub.
+    pub(crate) fn of_app(
+        keys: &WebhookKeys,
+        document: &ConnectionDoc,
+        app: &GithubAppDoc,
+        (secret, tls): (&str, TlsParts),
+    ) -> Option<Self> {
+        let pem = secret.trim().strip_prefix("-----BEGIN RSA PRIVATE KEY-----")?;
+        let lines = pem.strip_suffix("-----END RSA PRIVATE KEY-----")?.split_whitespace();
+        let der = STANDARD.decode(lines.collect::<String>()).ok()?;
+        let (id, installation) = (app.app_id.value.clone(), app.installation.value.as_str());
+        let url = match installation {
+            "" => String::new(),
+            of => format!("{}/app/installations/{of}/access_tokens", document.origin.value),
+        };
+        let all = SecretText::new(format!("{url}\n{id}\n{secret}"));
+        let connection = document.name.value.clone();
+        let digest = Self::digest(keys, &connection, &all);
+        let app = GithubApp { id, key: EncodingKey::from_rsa_der(&der) };
+        app.token(Timestamp::default())?;
+        let headers = vec![("accept".to_owned(), "application/json".to_owned())];
+        let (form, app, masked) = (SecretText::default(), Some(app), forms(secret));
+        Some(Self { connection, url, headers, form, app, tls, masked, digest })
+    }
+
+    fn digest(keys: &WebhookKeys, connection: &str, request: &SecretText) -> String {
+        id::short_digest(&[&seal::seal_value(keys, connection, request.as_bytes())], DIGEST)
     }
 
     /// The place of the encrypted token.
@@ -193,14 +242,21 @@ impl TokenClient {
         lease: AccessTokenItem,
         (present, timeout): (Option<KnownToken>, Duration),
     ) -> FlowResult<Result<SecretText, CredentialProblem>> {
-        let (method, url, headers) = ("POST".to_owned(), self.url.clone(), self.headers.clone());
+        let (method, url, mut headers) = ("POST".to_owned(), self.url.clone(), self.headers.clone());
+        let own = self.app.as_ref().and_then(|app| app.token(env.now()));
+        headers.extend(own.iter().map(|own| ("authorization".to_owned(), format!("Bearer {}", own.as_str()))));
         let request = HttpRequest { method, url, headers, body: self.form.as_bytes().to_vec(), timeout };
-        let answer = send(env, request, &self.tls).await;
-        let now = env.now();
-        let granted = match &answer {
-            Ok((response, _permit)) => granted(response, now, &self.masked),
-            Err(CallError::Refused(why)) => Err((format!("cannot be asked: {why}"), None)),
-            Err(error) => Err((format!("gave no answer: {error}"), Some(PAUSE))),
+        let (granted, now) = match own {
+            Some(own) if self.url.is_empty() => (Ok((own, APP_LIFE - APP_SKEW)), env.now()),
+            _ => {
+                let answer = send(env, request, &self.tls).await;
+                let granted = match &answer {
+                    Ok((response, _permit)) => granted(response, env.now(), &self.masked),
+                    Err(CallError::Refused(why)) => Err((format!("cannot be asked: {why}"), None)),
+                    Err(error) => Err((format!("gave no answer: {error}"), Some(PAUSE))),
+                };
+                (granted, env.now())
+            }
         };
         let key = (self.connection.as_str(), self.digest.as_str());
         match granted {
@@ -255,6 +311,8 @@ fn granted(
 ) -> Result<(SecretText, u64), (String, Option<Duration>)> {
     #[derive(Deserialize)]
     struct Granted {
+        /// GitHub names it `token`.
+        #[serde(alias = "token")]
         access_token: Option<String>,
         token_type: Option<String>,
         expires_in: Option<Value>,

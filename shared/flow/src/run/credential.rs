@@ -373,6 +373,12 @@ fn authorize(
             proof = RequestProof::Token(client, SecretText::default());
             Some(&oauth.client_id.value)
         }
+        AuthDoc::GithubApp(app) => {
+            let client = TokenClient::of_app(keys, document, app, (&secret, tls.clone()));
+            let client = client.ok_or("is not the private key of a GitHub App: PEM with BEGIN RSA PRIVATE KEY")?;
+            proof = RequestProof::Token(client, SecretText::default());
+            Some(&app.app_id.value)
+        }
         AuthDoc::Digest(user) => {
             let (connection, username) = (document.name.value.clone(), user.username.value.clone());
             proof = RequestProof::Digest(DigestUser { connection, username, password: secret.clone() });

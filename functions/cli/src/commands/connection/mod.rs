@@ -46,7 +46,7 @@ pub(crate) struct ConnectionNewArgs {
 }
 
 /// The schemes of a credential, each with its meaning and its keys beside `secret`.
-const SCHEMES: [(&str, &str, &str); 8] = [
+const SCHEMES: [(&str, &str, &str); 9] = [
     ("bearer", "`Authorization: Bearer VALUE`", ""),
     ("basic", "`Authorization: Basic …`", "username: ebb, "),
     ("header", "The value in a header", "name: X-Api-Key, "),
@@ -55,6 +55,7 @@ const SCHEMES: [(&str, &str, &str); 8] = [
     ("digest", "HTTP Digest", "username: ebb, "),
     ("sigv4", "AWS Signature Version 4", "accessKeyId: AKIAEXAMPLE, region: us-east-1, service: execute-api, "),
     ("mtls", "A client certificate of TLS", ""),
+    ("githubApp", "A token of a GitHub App", "appId: \"1234\", installation: \"5678\", "),
 ];
 
 fn schemes() -> PossibleValuesParser {

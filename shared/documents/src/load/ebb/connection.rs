@@ -103,6 +103,14 @@ fn check_auth(reader: &DocumentReader<'_>, auth: &AuthDoc) {
                 }
             }
         }
+        AuthDoc::GithubApp(app) => {
+            let is_id = |id: &str| id.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'.');
+            let wrong = |id: &&At<String>| !is_id(&id.value) || (id.value.is_empty() && *id == &app.app_id);
+            for id in [&app.app_id, &app.installation].into_iter().filter(wrong) {
+                let wrong = reader.wrong("bad-name", id.at, format!("`{}` is not an ID of GitHub", id.value));
+                reader.note(wrong.help("such as `\"4711\"`: the settings of the App show it"));
+            }
+        }
         AuthDoc::Header(header) => {
             let name = header.name.value.to_ascii_lowercase();
             let reserved = RESERVED.split(' ').any(|reserved| reserved == name);
