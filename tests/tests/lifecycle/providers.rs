@@ -162,7 +162,8 @@ impl ProviderExample {
             "resources": resources});
         let applied = json!({"kind": "inventory", "name": name, "document": document.to_string()});
         harness.post("/v1/targets", applied).await.is(202);
-        let listed = until(&format!("the inventory of {place}"), async || {
+        let what = format!("the inventory of {place}");
+        let listed = until(&what, async || {
             let target = harness.operator().target(&format!("inventory/{name}")).await?;
             assert_ne!(target.info.phase, TargetPhase::Failed, "{place}: {:#?}", target.runs);
             (target.info.phase == TargetPhase::Ready).then(|| json!(target.resources[&resource].outputs["things"]))

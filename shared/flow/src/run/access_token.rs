@@ -158,7 +158,7 @@ impl TokenClient {
         let app = GithubApp { id, key: EncodingKey::from_rsa_der(&der) };
         app.token(Timestamp::default())?;
         let headers = vec![("accept".to_owned(), "application/json".to_owned())];
-        let (form, app, masked) = (SecretText::default(), Some(app), forms(secret));
+        let (form, app, masked) = (SecretText::default(), Some(app), forms(secret).collect());
         Some(Self { connection, url, headers, form, app, tls, masked, digest })
     }
 
