@@ -4,9 +4,8 @@ use std::collections::BTreeSet;
 
 use proptest::prelude::*;
 
-use super::fixtures::{ALONE, alone, plan_edges, planned, plugins};
+use super::fixtures::{alone, plan_edges};
 use crate::compile::EdgeReason;
-use crate::load::{self, DocumentVars, NoFiles};
 
 /// Returns a plugin with these edges, by an output or by `after`, and with units in this order.
 fn document(count: usize, edges: &[(usize, usize, bool)], order: &[usize]) -> String {
@@ -63,20 +62,4 @@ proptest! {
         let sorted: Vec<usize> = (0..count).collect();
         prop_assert_eq!(graph(&document(count, &written, &sorted)), found);
     }
-}
-
-#[test]
-#[allow(clippy::disallowed_methods, reason = "it measures")]
-fn a_thousand_units_compile_quickly() {
-    let edges: Vec<(usize, usize, bool)> =
-        (1..1_000).map(|unit| (unit / 2, unit, unit % 2 == 0)).filter(|(a, b, _)| a < b).collect();
-    let order: Vec<usize> = (0..1_000).collect();
-    let text = document(1_000, &edges, &order);
-    let plugins = plugins(&[&text]).unwrap();
-    let sandbox = load::sandbox("s.yaml", ALONE, &NoFiles, &DocumentVars::none()).unwrap();
-    let start = std::time::Instant::now();
-    let (plan, _) = planned(&sandbox, &plugins).unwrap();
-    println!("plan {:?}, digest {}", start.elapsed(), plan.digest());
-    // A walk of all paths takes minutes.
-    assert!(start.elapsed() < std::time::Duration::from_secs(20));
 }
