@@ -1,5 +1,7 @@
 //! Instances that together make all requests of the functions to the table, the bucket and the queue.
 
+use std::collections::BTreeMap;
+
 use axum::http::Method;
 use ebb_flow::telemetry::Telemetry;
 use ebb_protocol::{
@@ -18,7 +20,7 @@ use crate::functions::{CLUSTER, DeployedFunctions, TOKEN, UNREACHABLE, secret};
 use crate::outside::{self, SeenTraces};
 use crate::updates;
 
-/// A step of the platform with the name and the UID of a sandbox, or one of an operator with a path.
+/// A step of the platform with the name and the UID of a sandbox, or one of a caller of the API.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 enum LifecycleStep {
@@ -27,9 +29,13 @@ enum LifecycleStep {
     Delete(String, String),
     /// Waits for the phase.
     Phase(String, String, String),
-    Get(String),
-    Remove(String),
-    Post(String, Value, u16),
+    /// Waits for values of the sandbox by JSON pointer.
+    Until(String, BTreeMap<String, Value>),
+    /// The kind, the name and the rest of a document.
+    Put(String, String, String),
+    /// Makes a token with these scopes for the requests that follow to a function: its name, the line, the body and the status.
+    Token(Vec<String>),
+    Send(String, String, Option<Value>, u16),
 }
 
 pub(crate) struct LifecycleRun {
@@ -131,6 +137,7 @@ impl LifecycleRun {
 
     /// Takes the steps with a name in `steps.yaml`.
     async fn take(&self, name: &str) {
+        let mut token = TOKEN.to_owned();
         let all: Value = serde_saphyr::from_str(include_str!("documents/steps.yaml")).unwrap();
         for step in serde_json::from_value::<Vec<LifecycleStep>>(all[name].clone()).unwrap() {
             match step {
@@ -139,9 +146,19 @@ impl LifecycleRun {
                 }
                 LifecycleStep::Delete(name, uid) => assert_eq!(self.delete(&name, &uid).await, 202, "{name}"),
                 LifecycleStep::Phase(name, uid, phase) => drop(self.phase(&name, &uid, &phase).await),
-                LifecycleStep::Get(path) => drop(self.get(&path).await),
-                LifecycleStep::Remove(path) => self.remove(&path).await,
-                LifecycleStep::Post(path, body, status) => self.post(&path, body, status).await,
+                LifecycleStep::Until(name, values) => {
+                    let has_all = |target: &Value| values.iter().all(|(at, value)| target.pointer(at) == Some(value));
+                    self.until(&name, &format!("{values:?}"), has_all).await;
+                }
+                LifecycleStep::Put(kind, name, rest) => self.put(&kind, &name, &rest).await,
+                LifecycleStep::Token(scopes) => {
+                    let made = self.operator().post("/v1/tokens", json!({"name": "ci", "scopes": scopes})).await;
+                    token = made.is(201).json::<CreatedToken>().token;
+                }
+                LifecycleStep::Send(function, line, body, status) => {
+                    let (method, path) = line.split_once(' ').unwrap();
+                    self.caller(&function, &token).request(method.parse().unwrap(), path, body).await.is(status);
+                }
             }
         }
     }
@@ -149,21 +166,8 @@ impl LifecycleRun {
 
 /// Creates and deletes targets by events of a source.
 async fn sources(instance: &LifecycleRun) {
-    let send = async |function: &str, body: Value| {
-        instance.caller(function, TOKEN).post("/v1/sources/events", body).await.status
-    };
     instance.put("Source", "events", include_str!("documents/source.yaml")).await;
-    let event = |plugin: &str, apply: bool| json!({"plugin": plugin, "name": format!("by-{plugin}"), "apply": apply});
-    // The second event changes the target.
-    for (round, function) in [(1, "Receive"), (2, "Second")] {
-        let body = json!({"plugin": "stuck", "name": "by-stuck", "apply": true, "round": format!("{round}")});
-        assert_eq!(send(function, body).await, 202);
-        let is_new = |target: &Value| target["phase"] == "ready" && target["generation"] == round;
-        instance.until("by-stuck", "changed to the document of the event", is_new).await;
-    }
-    assert_eq!(send("Receive", event("stuck", false)).await, 202);
-    // The document names an unknown plugin.
-    assert_eq!(send("Receive", event("wohle", true)).await, 200);
+    instance.take("events").await;
     // States whose invocation ended before it applied them.
     for plugin in ["whole", "wohle"] {
         let (source, kind, name) = ("events".into(), "sandbox".into(), format!("swept-{plugin}"));
@@ -244,24 +248,6 @@ async fn list_again(table: &Store) {
     until("a complete list", async || table.read_watch("events").await.unwrap()?.0.complete.map(drop)).await;
 }
 
-/// Creates and deletes a target with a named token.
-async fn requests(instance: &LifecycleRun) {
-    let tokens = json!({"name": "ci", "scopes": ["targets:write", "operate"]});
-    let CreatedToken { token, .. } = instance.operator().post("/v1/tokens", tokens).await.is(201).json();
-    instance.get("/v1/tokens").await;
-    let send = async |function: &str, method: Method, path: &str, body: Option<Value>| {
-        instance.caller(function, &token).request(method, path, body).await.status
-    };
-    let document = named("Sandbox", "by-token", "resources: {r: {plugin: stuck}}\n");
-    let body = json!({"kind": "sandbox", "name": "by-token", "document": document});
-    for (path, expected) in [("/v1/targets?dryRun=true", 200), ("/v1/targets", 202)] {
-        assert_eq!(send("Receive", Method::POST, path, Some(body.clone())).await, expected);
-    }
-    instance.until("by-token", "ready", |target| target["phase"] == "ready").await;
-    assert_eq!(send("Receive", Method::DELETE, "/v1/targets/sandbox/by-token", None).await, 202);
-    assert_eq!(send("Api", Method::DELETE, "/v1/tokens/ci", None).await, 204);
-}
-
 /// Signs in to the console, deletes a target by the form of its page, and signs out.
 async fn console(instance: &LifecycleRun) {
     instance.created("by-form", "1", "stuck", "ready").await;
@@ -298,11 +284,7 @@ async fn agents(instance: &LifecycleRun) {
 
 /// Publishes the plugins, reads them, and subscribes to phases.
 async fn publications(instance: &LifecycleRun, noise: &str) {
-    instance.put("Connection", "outside", include_str!("documents/connection.yaml")).await;
-    for (name, path) in [("phases", "/ok"), ("refused", "/refused")] {
-        let to = format!("to: {{webhook: {{connection: outside, path: {path}}}}}");
-        instance.put("Subscription", name, &format!("on: [ready, failed, gone]\n{to}\n")).await;
-    }
+    instance.take("subscriptions").await;
     // The document and its compressed plan are too large for the table.
     let whole = include_str!("documents/whole.yaml").replace("NOISE", noise);
     let description = "x".repeat(110 << 10);
@@ -336,13 +318,7 @@ async fn stuck_teardowns(instance: &LifecycleRun) {
 
 /// Shows the outage of a relay that does not respond, registers and removes a cluster, and polls with a wrong secret.
 async fn clusters_and_outages(instance: &LifecycleRun) {
-    // `sweep` records the outage.
-    assert_eq!(instance.create("waiting", "1", "script", "").await, 202);
-    instance.until("waiting", "waiting for a relay", |target| target["outage"]["cluster"] == UNREACHABLE).await;
-    let cluster = json!({"entrypointImage": "entrypoint"});
-    instance.operator().request(Method::PUT, "/v1/clusters/registered", Some(cluster)).await.is(200);
-    instance.get("/v1/clusters/registered").await;
-    instance.remove("/v1/clusters/registered").await;
+    instance.take("outages").await;
     let other_secret = WebhookSecret::from_bytes(&[8; 32]).unwrap();
     let poll = SignedRequest::new(&other_secret, "poll-1", now(), b"{}".to_vec());
     let url = format!("{}/v1/clusters/{CLUSTER}/poll", instance.functions.urls["Api"]);
@@ -375,7 +351,7 @@ pub(crate) async fn all() -> DeployedFunctions {
     clusters_and_outages(&instance).await;
     updates::all(&instance, &noise).await;
     sources(&instance).await;
-    requests(&instance).await;
+    instance.take("requests").await;
     console(&instance).await;
     agents(&instance).await;
     instance.take("the_end").await;
