@@ -138,17 +138,6 @@ fn a_thing_is_emptied_before_its_deletion() {
     assert!(are_deleted && deletions.len() == 4, "{trace}");
 }
 
-/// The units after a unit run although it has failed, and the target is ready.
-#[test]
-fn a_tolerated_failure_holds_nothing_up() {
-    let unit = |rest: &str| format!("{{{rest}, webhook: {{url: \"https://outside.test/once/u\"}}}}");
-    let (first, second) = (unit("onFailure: continue"), unit("after: u0"));
-    let target = regressions::target(&format!("preStart:\n  u0: {first}\n  u1: {second}\n"));
-    let (simulation, end) = run(SimOperator::Absent, &target, &[(FaultKind::SetupBroken, 1)]);
-    assert_eq!(end.setup, Some(TargetPhase::Ready), "{}", simulation.trace());
-    assert_eq!(end.failed, BTreeSet::from(["r/u0".to_owned()]), "{}", simulation.trace());
-}
-
 /// Returns the number of injection points of a fault from the creation of a target to its end.
 fn injection_points(target: &TargetScenario, kind: FaultKind) -> u64 {
     let report = simulate_target(target, "s", FaultInjector::none(), TraceMode::Kept);

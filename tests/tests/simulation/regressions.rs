@@ -257,14 +257,6 @@ fn each_small_target_ends_with_every_fault() {
     }
 }
 
-#[test]
-fn an_undo_of_a_skipped_and_a_successful_unit_runs() {
-    let scenario = target(include_str!("documents/skipped-and-made.yaml"));
-    let report = simulate_target(&scenario, "t", FaultInjector::none(), TraceMode::Kept);
-    assert_eq!(report.violations, Vec::<String>::new(), "{}", report.trace);
-    assert_eq!(report.attempts, 2, "the undo ran\n{}", report.trace);
-}
-
 /// Returns a target whose undo has one attempt.
 pub(crate) fn with_one_undo() -> TargetScenario {
     target(include_str!("documents/one-undo.yaml"))

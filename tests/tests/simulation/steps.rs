@@ -120,6 +120,7 @@ fn take_step(simulation: &Simulation, verb: &str, argument: &str, other: Option<
             keys.filter(|key| argument.is_empty() || key == argument).collect::<Vec<_>>().join(", ")
         }
         "granted" => simulation.trace().matches("grants the access token").count().to_string(),
+        "failed" => Vec::from_iter(simulation.end(None).failed).join(", "),
         "remaining" => Vec::from_iter(simulation.end(None).remaining).join(", "),
         "violations" => simulation.end(None).violations.join("\n"),
         "undelivered" => {
