@@ -23,7 +23,7 @@ use serde_json::json;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 
-use crate::record::Recorder;
+use super::record::Recorder;
 
 /// The names of the resources of the functions.
 pub(crate) const FUNCTIONS: [&str; 4] = ["Receive", "Complete", "Sweep", "Api"];

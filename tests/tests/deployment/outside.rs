@@ -11,7 +11,7 @@ use ebb_tests::platform::{SignedRequest, http, now};
 use ebb_tests::receiver::{CannedReply, TestReceiver};
 use serde_json::json;
 
-use crate::functions::{CLUSTER, secret};
+use super::functions::{CLUSTER, secret};
 
 /// Returns a text that is too long for an item, a queued batch or a response.
 pub(crate) fn long() -> String {

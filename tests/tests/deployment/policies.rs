@@ -4,10 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
-use crate::functions::FUNCTIONS;
-use crate::record::PolicyRights;
-use crate::template::{allowed, statements, template};
-use crate::{run, tree};
+use super::functions::FUNCTIONS;
+use super::record::PolicyRights;
+use super::run;
+use super::template::{allowed, statements, template};
+use crate::tree;
 
 /// Returns a line for each right that is needed but not allowed, or allowed but neither needed nor waived.
 fn differences(template: &Value, needed: &BTreeMap<&str, PolicyRights>) -> BTreeSet<String> {

@@ -16,9 +16,9 @@ use ebb_tests::wait::until;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::functions::{CLUSTER, DeployedFunctions, TOKEN, UNREACHABLE, secret};
-use crate::outside::{self, SeenTraces};
-use crate::updates;
+use super::functions::{CLUSTER, DeployedFunctions, TOKEN, UNREACHABLE, secret};
+use super::outside::{self, SeenTraces};
+use super::updates;
 
 /// A step of the platform with the name and the UID of a sandbox, or one of a caller of the API.
 #[derive(Deserialize)]

@@ -8,8 +8,8 @@ use aws_sdk_dynamodb::{Client, Config};
 use ebb_store::TableSpec;
 use serde_json::{Value, json};
 
-use crate::functions::FUNCTIONS;
-use crate::record::PolicyRights;
+use super::functions::FUNCTIONS;
+use super::record::PolicyRights;
 use crate::tree;
 
 /// The value of a property whose condition is false.

@@ -12,8 +12,8 @@ use ebb_tests::receiver::TestReceiver;
 use ebb_tests::wait::until;
 use serde_json::Value;
 
-use crate::outside::SeenTraces;
-use crate::run::LifecycleRun;
+use super::outside::SeenTraces;
+use super::run::LifecycleRun;
 
 /// The trace and span of the client that creates the sandbox.
 const CALLER: (u128, u64) = (0x4bf9_2f35_77b3_4da6_a3ce_929d_0e0e_4736, 0x00f0_67aa_0ba9_02b7);

@@ -7,8 +7,8 @@ use ebb_tests::receiver::CannedReply;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
-use crate::functions::CLUSTER;
-use crate::run::LifecycleRun;
+use super::functions::CLUSTER;
+use super::run::LifecycleRun;
 
 /// The first document of a target, and the next one.
 const BEFORE: &str = "resources: {r: {plugin: held}}\n";
