@@ -1,9 +1,12 @@
 //! Completes the OpenAPI document of the handlers with security schemes and common errors.
 //!
-//! A handler declares the statuses of success, and an error only if it has a description or codes of its own.
+//! A handler declares the statuses of success. `descriptions.json` has the errors with texts or codes of their own.
 
 mod lifecycle_webhook;
 mod security;
+
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
 
 use ebb_protocol::error_code::ErrorCode;
 use utoipa::openapi::path::Operation;
@@ -11,6 +14,12 @@ use utoipa::openapi::{Components, Content, OpenApi, Ref, RefOr, Response};
 
 /// The media type of errors.
 const PROBLEM: &str = "application/problem+json";
+
+/// The descriptions of responses by operation and status. Those of `*` are for each operation that has no other.
+static DESCRIPTIONS: LazyLock<BTreeMap<&str, BTreeMap<&str, &str>>> = LazyLock::new(|| {
+    let descriptions = include_str!("../openapi/descriptions.json");
+    serde_json::from_str(descriptions).expect("the descriptions are a constant, and a test reads them")
+});
 
 /// Adds security schemes, common responses, missing descriptions, the body of lifecycle webhooks and the media type of
 /// errors.
@@ -26,75 +35,51 @@ pub(super) fn complete(document: &mut OpenApi) {
 }
 
 fn complete_operation(path: &str, operation: &mut Operation) {
-    let mut statuses = Vec::new();
-    if security::secure(operation) {
-        statuses.extend([401, 403]);
-    }
-    if operation.operation_id.as_deref() == Some("receiveEvent") {
+    let id = operation.operation_id.as_deref().unwrap_or_default();
+    let own = DESCRIPTIONS.get(id);
+    let is_list = id.starts_with("list");
+    if id == "receiveEvent" {
         operation.request_body = Some(RefOr::T(lifecycle_webhook::body()));
     }
+    let mut statuses: Vec<&str> = own.into_iter().flat_map(BTreeMap::keys).copied().collect();
+    if security::secure(operation) {
+        statuses.extend(["401", "403"]);
+    }
     // A list without parameters refuses each one.
-    let is_list = operation.operation_id.as_deref().is_some_and(|id| id.starts_with("list"));
     if is_list || operation.parameters.is_some() || operation.request_body.is_some() {
-        statuses.push(400);
+        statuses.push("400");
     }
     if path.contains('{') {
-        statuses.push(404);
+        statuses.push("404");
     }
     if operation.request_body.is_some() {
-        statuses.push(413);
+        statuses.push("413");
     }
     if !matches!(path, "/v1/openapi.json" | "/healthz") {
-        statuses.extend([500, 503]);
+        statuses.extend(["500", "503"]);
     }
+    let responses = &mut operation.responses.responses;
     for status in statuses {
-        operation.responses.responses.entry(status.to_string()).or_insert(RefOr::T(problem(status)));
+        responses.entry(status.to_owned()).or_insert_with(|| RefOr::T(Response::new("")));
     }
-    for (status, response) in &mut operation.responses.responses {
+    for (status, response) in responses {
         let RefOr::T(response) = response else { continue };
-        let status = status.parse().unwrap_or_default();
-        if response.description.is_empty() {
-            description(status).clone_into(&mut response.description);
+        if response.description.is_empty()
+            && let Some(text) = own.and_then(|own| own.get(&**status)).or_else(|| DESCRIPTIONS["*"].get(&**status))
+        {
+            response.description = meanings(text).unwrap_or_else(|| (*text).to_owned());
         }
-        if let Some(meanings) = meanings(&response.description) {
-            response.description = meanings;
-        }
-        if status >= 400 && !response.content.contains_key(PROBLEM) {
-            response.content = problem(status).content;
+        if status.as_str() >= "400" {
+            let content = Content::new(Some(Ref::from_schema_name("ProblemDetails")));
+            response.content.insert(PROBLEM.to_owned(), RefOr::T(content));
         }
     }
-}
-
-fn problem(status: u16) -> Response {
-    let mut response = Response::new(description(status));
-    let content = Content::new(Some(Ref::from_schema_name("ProblemDetails")));
-    response.content.insert(PROBLEM.to_owned(), RefOr::T(content));
-    response
 }
 
 /// Returns the meanings of codes that are separated by blanks, or `None` for another text.
 fn meanings(codes: &str) -> Option<String> {
     let codes = codes.split(' ').map(ErrorCode::named).collect::<Option<Vec<_>>>()?;
     Some(codes.iter().map(|code| format!("`{}`: {}.", code.name(), code.meaning())).collect::<Vec<_>>().join(" "))
-}
-
-fn description(status: u16) -> &'static str {
-    match status {
-        200 => "The request succeeded.",
-        201 => "Created.",
-        202 => "Accepted.",
-        204 => "The request succeeded. The response has no body.",
-        400 => "The request is malformed.",
-        401 => "The token is missing, unknown, expired or revoked.",
-        403 => "The token's scopes do not allow this.",
-        404 => "The object does not exist.",
-        409 => "The state does not allow this.",
-        413 => "The body is larger than 5 MiB.",
-        415 => "The media type is not supported.",
-        422 => "The content of the request is invalid.",
-        503 => "The state cannot be read or written now. Send the same request again.",
-        _ => "The request failed. The log of the server has the cause.",
-    }
 }
 
 #[cfg(test)]
@@ -129,6 +114,8 @@ mod tests {
             }
         }
         assert!(seen > 100, "{seen}");
+        let unknown = super::DESCRIPTIONS.keys().find(|id| **id != "*" && !ids.contains(**id));
+        assert_eq!(unknown, None);
     }
 
     #[test]

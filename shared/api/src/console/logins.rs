@@ -90,8 +90,6 @@ fn session_of(server: &ServerState, CreateLogin { code, verifier }: &CreateLogin
 /// no token.
 #[utoipa::path(post, path = "/v1/login", operation_id = "createLogin", tag = "tokens", request_body = CreateLogin, responses(
     (status = 201, body = CreatedToken),
-    (status = 401, description = "The code is of another login or server, or too old."),
-    (status = 413, description = "The body is larger than 4 KiB."),
 ))]
 pub(crate) async fn create(
     _: NoQuery,
@@ -118,7 +116,6 @@ pub(crate) async fn create(
 /// Ends the token of the command line with which it is sent. Another token is refused, and stays valid.
 #[utoipa::path(delete, path = "/v1/login", operation_id = "deleteLogin", tag = "tokens", responses(
     (status = 204, description = "The token is not valid any more."),
-    (status = 404, description = "The token is not one of the command line."),
 ))]
 pub(crate) async fn delete(State(server): State<ServerState>, headers: HeaderMap) -> HttpResult<StatusCode> {
     let caller = server.authenticate(&headers).await?;

@@ -13,12 +13,6 @@ const INVALID_TOKEN: &str = "the token is invalid, or is not the token of this a
 /// Records the result or the progress of an attempt. The bearer token is the token of that attempt.
 #[utoipa::path(post, path = "/v1/callbacks", operation_id = "receiveCallback", tag = "callbacks", request_body = Callback, responses(
     (status = 204, description = "The result is recorded. A repetition changes nothing."),
-    (status = 400, description = "invalid-callback"),
-    (status = 401, description = "The request has no token."),
-    (status = 403, description = "invalid-token token-expired"),
-    (status = 409, description = "late-result too-many-results"),
-    (status = 410, description = "The run does not exist, or the token has expired and the attempt has ended."),
-    (status = 503, description = "The state cannot be written now. Send the same callback again."),
 ))]
 pub(crate) async fn complete(
     State(server): State<ServerState>,

@@ -48,8 +48,6 @@ pub(crate) async fn get(Path(name): Path<String>, server: Permitted<ReadPlugins>
 /// relay can register within an hour. Scope: `operate`.
 #[utoipa::path(put, path = "/v1/clusters/{name}", operation_id = "putCluster", tag = "clusters", request_body = PutCluster, responses(
     (status = 200, body = ClusterBootstrap, description = "The cluster is registered or changed."),
-    (status = 409, description = "cluster-changed too-many-clusters own-relay"),
-    (status = 422, description = "The name or a setting is invalid."),
 ))]
 pub(crate) async fn put(
     Path(name): Path<String>,
@@ -66,7 +64,6 @@ pub(crate) async fn put(
 /// one, which is valid until then. Scope: `operate`.
 #[utoipa::path(post, path = "/v1/clusters/{name}/rotate", operation_id = "rotateCluster", tag = "clusters", responses(
     (status = 200, body = ClusterBootstrap),
-    (status = 409, description = "own-relay"),
 ))]
 pub(crate) async fn rotate(
     Path(name): Path<String>,
@@ -101,7 +98,6 @@ pub(crate) struct DeleteQuery {
 /// Deletes a registered cluster. Polls of its relay are rejected from then on. Scope: `operate`.
 #[utoipa::path(delete, path = "/v1/clusters/{name}", operation_id = "deleteCluster", tag = "clusters", params(DeleteQuery), responses(
     (status = 204, description = "The cluster is deleted."),
-    (status = 409, description = "cluster-in-use own-relay"),
 ))]
 pub(crate) async fn delete(
     Path(name): Path<String>,
@@ -136,10 +132,6 @@ pub(crate) async fn delete(
 /// repeat the request with the same secret.
 #[utoipa::path(post, path = "/v1/clusters/{name}/register", operation_id = "registerRelay", tag = "clusters", request_body = RegisterRelay, responses(
     (status = 200, body = RelayRegistration),
-    (status = 401, description = "The token is missing, unknown, expired, or was used by another relay."),
-    (status = 409, description = "wrong-cluster own-relay"),
-    (status = 413, description = "The body is larger than 4 KiB."),
-    (status = 422, description = "The UID, the secret or the version of the message is invalid."),
 ))]
 pub(crate) async fn register(
     State(server): State<ServerState>,
@@ -167,10 +159,6 @@ pub(crate) async fn register(
 /// request is signed as in Standard Webhooks, with the cluster's secret.
 #[utoipa::path(post, path = "/v1/clusters/{name}/poll", operation_id = "pollCluster", tag = "clusters", responses(
     (status = 200, description = "Batches for the relay, encrypted with the cluster's secret."),
-    (status = 400, description = "invalid-poll"),
-    (status = 401, description = "The signature is missing, wrong or too old, or the cluster is not connected."),
-    (status = 409, description = "wrong-cluster wrong-transport"),
-    (status = 413, description = "The body is larger than 5.5 MiB."),
 ))]
 pub(crate) async fn poll(
     State(server): State<ServerState>,

@@ -17,15 +17,6 @@ use ebb_flow::telemetry;
 /// the same response.
 #[utoipa::path(post, path = "/v1/events", operation_id = "receiveEvent", tag = "lifecycle", responses(
     (status = 202, body = LifecycleResponse, description = "Accepted. The outcome follows as a notification."),
-    (status = 400, description = "The body is not a CloudEvent."),
-    (status = 401, description = "The signature is missing, wrong or too old."),
-    (status = 404, description = "The target of the event does not exist."),
-    (status = 408, description = "The body did not arrive within 20 s."),
-    (status = 409, description = "stale name-taken other-owner outdated fixed-field plan-too-large failed"),
-    (status = 413, description = "The body is larger than 1 MiB."),
-    (status = 415, description = "The event is not in structured mode. Binary mode is rejected because its event type is not signed."),
-    (status = 422, description = "The event type is unknown, a field is missing, or the document has errors."),
-    (status = 503, description = "The state cannot be written now, or `busy`: too many requests are being received, or too many events wait. Send the same webhook again."),
 ))]
 pub(crate) async fn receive(
     State(server): State<ServerState>,

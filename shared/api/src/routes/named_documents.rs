@@ -55,9 +55,6 @@ macro_rules! document_routes {
             $(#[$put_about])*
             #[utoipa::path(put, path = $one, operation_id = $put_id, tag = stringify!($module), params(ChangeDocumentQuery), request_body = DocumentBody, responses(
                 (status = 200, body = $detail, description = concat!("The ", $noun, " is created or replaced.")),
-                (status = 400, description = "The body is not the expected JSON."),
-                (status = 409, description = "document-in-use"),
-                (status = 422, description = "The document has errors."),
             ))]
             pub(crate) async fn put(
                 Path(name): Path<String>,
@@ -76,7 +73,6 @@ macro_rules! document_routes {
             $(#[$delete_about])*
             #[utoipa::path(delete, path = $one, operation_id = $delete_id, tag = stringify!($module), params(ChangeDocumentQuery), responses(
                 (status = 204, description = concat!("The ", $noun, " is deleted.")),
-                (status = 409, description = "document-in-use"),
             ))]
             pub(crate) async fn delete(
                 Path(name): Path<String>,
@@ -160,7 +156,6 @@ pub(crate) async fn retry_subscription(
 /// grace period, and also if more are missing than may be at once. Scope: `operate`.
 #[utoipa::path(post, path = "/v1/sources/{name}/reconcile", operation_id = "reconcileSource", tag = "sources", request_body = ReconcileSource, responses(
     (status = 200, body = SourceDetail),
-    (status = 409, description = "outdated: a UID is not that of a missing target"),
 ))]
 pub(crate) async fn reconcile_source(
     Path(name): Path<String>,

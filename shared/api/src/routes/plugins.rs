@@ -23,8 +23,6 @@ pub(crate) async fn list(_: NoQuery, server: Permitted<ReadPlugins>) -> HttpResu
 #[utoipa::path(post, path = "/v1/plugins", operation_id = "publishPlugin", tag = "plugins", request_body = DocumentBody, responses(
     (status = 200, body = PluginInfo, description = "The same document was published before."),
     (status = 201, body = PluginInfo),
-    (status = 409, description = "The version is published, or was withdrawn, with another document."),
-    (status = 422, description = "The document has errors."),
 ))]
 pub(crate) async fn publish(
     server: Permitted<permitted::PublishPlugin>,
@@ -92,7 +90,6 @@ pub(crate) async fn get(
 /// withdrawn. Scope: `plugins:write` or `plugins:write:NAME`.
 #[utoipa::path(delete, path = "/v1/plugins/{name}/versions/{version}", operation_id = "deletePluginVersion", tag = "plugins", params(DryRunQuery), responses(
     (status = 204),
-    (status = 404, description = "The version is not published."),
 ))]
 pub(crate) async fn delete(
     State(server): State<ServerState>,
@@ -114,7 +111,6 @@ pub(crate) async fn delete(
 /// Compiles a document with the published plugins and returns its plan. Stores and starts nothing.
 #[utoipa::path(post, path = "/v1/plans", operation_id = "previewPlan", tag = "plugins", request_body = DocumentBody, responses(
     (status = 200, body = PlanPreview),
-    (status = 422, description = "The document has errors."),
 ))]
 pub(crate) async fn preview(
     server: Permitted<ReadPlugins>,

@@ -159,7 +159,6 @@ pub(crate) async fn no_response(
     AttemptQuery,
 ), responses(
     (status = 200, body = UnitRendering),
-    (status = 409, description = "not-rendered"),
 ))]
 pub(crate) async fn rendered(
     Path(run): Path<String>,

@@ -27,12 +27,6 @@ pub(crate) struct DeliveryQuery {
     responses(
     (status = 200, body = SourceResponse, description = "The event changes nothing: it is ignored, repeated, outdated or rejected."),
     (status = 202, body = SourceResponse, description = "The event is stored. It was applied, or will be."),
-    (status = 400, description = "The body is not JSON, or the query parameter is repeated."),
-    (status = 401, description = "The sender is not verified."),
-    (status = 404, description = "The source does not exist."),
-    (status = 408, description = "The body did not arrive within 20 s, or no byte for 5 s."),
-    (status = 413, description = "The body is larger than 4 MiB, or has more than 120,000 JSON values."),
-    (status = 503, description = "The event cannot be stored or completed now, or the secret of the source is missing (`missing-secret`) or unusable (`invalid-secrets`). Send the event again."),
 ))]
 pub(crate) async fn receive(
     State(server): State<ServerState>,

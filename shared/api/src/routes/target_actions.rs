@@ -41,9 +41,6 @@ const MAX_BODY: usize = 256 << 10;
 /// `plugins:write`.
 #[utoipa::path(post, path = "/v1/targets/actions", operation_id = "actOnTargets", tag = "targets", request_body = ActOnTargets, responses(
     (status = 200, body = TargetOutcomes, description = "The outcome for each target, also if all were refused."),
-    (status = 404, description = "unknown-version"),
-    (status = 413, description = "The body is too large, or names more than 100 targets."),
-    (status = 422, description = "A kind, a name or a UID is invalid, or a filter selects all targets."),
 ))]
 pub(crate) async fn act(
     server: Permitted<WriteTargets>,

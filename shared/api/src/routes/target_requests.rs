@@ -39,11 +39,6 @@ pub(crate) struct DryRunQuery {
         ("explainTarget" = (operation_id = "explainTarget", parameters(("kind" = "$request.body#/kind"), ("name" = "$request.body#/name")))),
         ("deleteTarget" = (operation_id = "deleteTarget", parameters(("kind" = "$request.body#/kind"), ("name" = "$request.body#/name")))),
     )),
-    (status = 400, description = "The body, a query parameter or the idempotency key is malformed."),
-    (status = 403, description = "The scopes do not cover the target, or the labels of the document."),
-    (status = 409, description = "stale name-taken other-owner outdated fixed-field plan-too-large resource-lost protected"),
-    (status = 413, description = "The body is larger than 1 MiB."),
-    (status = 422, description = "A field is invalid, or the document has errors."),
 ))]
 pub(crate) async fn apply(
     headers: HeaderMap,
@@ -101,9 +96,6 @@ pub(crate) struct DeleteQuery {
 /// Deletes a target. A repetition changes nothing. Scope: `targets:write`.
 #[utoipa::path(delete, path = "/v1/targets/{kind}/{name}", operation_id = "deleteTarget", tag = "targets", params(DeleteQuery), responses(
     (status = 202, body = TargetReceipt, description = "The target stops or has stopped."),
-    (status = 403, description = "The scopes do not cover the target, or `allowProtected`."),
-    (status = 409, description = "outdated protected"),
-    (status = 422, description = "`uid` is invalid, or `generation` is given without it."),
 ))]
 pub(crate) async fn delete(
     Path((kind, name)): Path<(String, String)>,

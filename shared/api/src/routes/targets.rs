@@ -107,9 +107,6 @@ pub(crate) async fn why(
 #[utoipa::path(post, path = "/v1/targets/{kind}/{name}/retry", operation_id = "retryTarget", tag = "targets", request_body(content = Option<RetryTarget>, description = "Optional."), responses(
     (status = 200, body = RetryResponse, description = "The changes of a dry run."),
     (status = 202, body = RetryResponse),
-    (status = 404, description = "not-found unknown-version"),
-    (status = 409, description = "nothing-failed outdated not-stuck"),
-    (status = 422, description = "plugin-unused not-repairable"),
 ))]
 pub(crate) async fn retry(
     Path((kind, name)): Path<(String, String)>,
@@ -168,8 +165,6 @@ pub(crate) async fn overridden(
 /// removes may still exist. Scope: `operate`.
 #[utoipa::path(post, path = "/v1/targets/{kind}/{name}/force-complete", operation_id = "forceCompleteUnit", tag = "targets", request_body = ForceCompleteUnit, responses(
     (status = 202, body = OverrideResponse),
-    (status = 409, description = "not-stuck outdated"),
-    (status = 422, description = "The reason is missing."),
 ))]
 pub(crate) async fn force_complete(
     Path((kind, name)): Path<(String, String)>,
@@ -183,8 +178,6 @@ pub(crate) async fn force_complete(
 /// Force-deletes a stuck target. Its remaining resources may still exist. Scope: `operate`.
 #[utoipa::path(post, path = "/v1/targets/{kind}/{name}/force-delete", operation_id = "forceDeleteTarget", tag = "targets", request_body = ForceDeleteTarget, responses(
     (status = 202, body = OverrideResponse),
-    (status = 409, description = "not-stuck outdated"),
-    (status = 422, description = "The reason is missing."),
 ))]
 pub(crate) async fn force_delete(
     Path((kind, name)): Path<(String, String)>,

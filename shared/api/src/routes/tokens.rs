@@ -22,8 +22,6 @@ pub(crate) async fn list(_: NoQuery, server: Permitted<Operate>) -> HttpResult<J
 /// Creates a named token and returns it with its secret, which no other response contains. Scope: `operate`.
 #[utoipa::path(post, path = "/v1/tokens", operation_id = "createToken", tag = "tokens", request_body = CreateToken, responses(
     (status = 201, body = CreatedToken),
-    (status = 409, description = "already-exists"),
-    (status = 422, description = "The name, a scope or `ttl` is invalid."),
 ))]
 pub(crate) async fn create(
     server: Permitted<Operate>,
