@@ -58,19 +58,6 @@ pub(crate) use routes::{JsonBody, NoQuery, Path, Query, no_store};
 #[derive(utoipa::OpenApi)]
 #[openapi(
     info(title = "Ebb", description = "Ephemeral resources for sandboxes."),
-    tags(
-        (name = "lifecycle", description = "Lifecycle webhooks of the sandbox platform."),
-        (name = "callbacks", description = "Results and progress of attempts."),
-        (name = "plugins", description = "Immutable versions of plugins, and previews of plans."),
-        (name = "targets", description = "Sandboxes, route groups and other objects with a lifecycle."),
-        (name = "sources", description = "Webhooks of third parties that create and delete targets."),
-        (name = "connections", description = "Credentials of outgoing requests."),
-        (name = "subscriptions", description = "Receivers of notifications."),
-        (name = "clusters", description = "Connected clusters, their relays, and orphans in them."),
-        (name = "tokens", description = "Named API tokens, which expire and can be revoked."),
-        (name = "checks", description = "Checks of the deployment."),
-        (name = "runs", description = "Executions of the units of one hook, with their logs."),
-    ),
     components(schemas(ebb_protocol::api::ProblemDetails))
 )]
 struct ApiDoc;

@@ -21,9 +21,11 @@ static DESCRIPTIONS: LazyLock<BTreeMap<&str, BTreeMap<&str, &str>>> = LazyLock::
     serde_json::from_str(descriptions).expect("the descriptions are a constant, and a test reads them")
 });
 
-/// Adds security schemes, common responses, missing descriptions, the body of lifecycle webhooks and the media type of
-/// errors.
+/// Adds tags, security schemes, common responses, missing descriptions, the body of lifecycle webhooks and the media
+/// type of errors.
 pub(super) fn complete(document: &mut OpenApi) {
+    let tags = serde_json::from_str(include_str!("../openapi/tags.json"));
+    document.tags = Some(tags.expect("the tags are a constant, and a test reads them"));
     let components = document.components.get_or_insert_with(Components::new);
     security::add_schemes(components);
     lifecycle_webhook::add_schemas(components);
