@@ -110,27 +110,6 @@ mod tests {
         assert_eq!(follow(&graph, &head, Unit(5)).run_outcome, Some(RunOutcome::Failed));
     }
 
-    /// 600 units depend on the first one, and the last one depends on all of them.
-    #[test]
-    fn a_wide_fan_out_and_fan_in_are_followed() {
-        let mut lists = vec![vec![]];
-        lists.extend(vec![vec![0]; 600]);
-        lists.push((1..=600).collect());
-        let graph = graph(lists);
-        let mut head = HeadState::new(Epoch::FIRST);
-        for unit in graph.units() {
-            let attempt = AttemptRef { unit, number: Attempt::FIRST, epoch: Epoch::FIRST };
-            head = accept(RunEvent::Succeeded(attempt)).apply(&head).expect("no unit ends twice");
-            let next = follow(&graph, &head, unit);
-            let dispatched = match unit.0 {
-                0 => 600,
-                600 => 1,
-                _ => 0,
-            };
-            assert_eq!((next.dispatch.len(), next.run_outcome.is_some()), (dispatched, unit.0 == 601), "{unit:?}");
-        }
-    }
-
     /// Generates graphs, with the order in which their units end, and which of them fail.
     /// A failure with the fate 1 is tolerated.
     fn runs() -> impl Strategy<Value = (Vec<Vec<u32>>, Vec<u32>, Vec<u32>)> {
