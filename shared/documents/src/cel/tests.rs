@@ -1,7 +1,7 @@
 use std::collections::BTreeSet;
 
 use super::*;
-use crate::tests::{repeated, rows};
+use crate::tests::rows;
 
 fn shown(text: &str, scope: Scope) -> String {
     let parsed = parse(text, scope).map(|expression| {
@@ -62,17 +62,6 @@ fn no_text_before_an_error_moves_it() {
     let texts = ["1 +  )", "1 +\r )", "1 +\n )", "'é')", "'a\\n' +\n'é' )"];
     let offsets = texts.map(|text| text.len() - parse(text, Scope::Plugin).unwrap_err()[0].offset);
     assert_eq!(offsets, [1; 5]);
-}
-
-#[test]
-fn long_chains_fit_a_small_stack() {
-    let chains: Vec<Vec<(String, usize)>> = serde_saphyr::from_str(include_str!("../../tests/chains.yaml")).unwrap();
-    for parts in chains {
-        let text = repeated(&parts);
-        let thread = std::thread::Builder::new().stack_size(2 << 20);
-        let parsed = thread.spawn(move || parse(&text, Scope::Plugin).is_ok()).unwrap().join();
-        assert!(parsed.is_ok());
-    }
 }
 
 #[test]
