@@ -1,6 +1,7 @@
 //! Completes the OpenAPI document of the handlers with security schemes and common errors.
 //!
-//! A handler declares the statuses of success. `descriptions.json` has the errors with texts or codes of their own.
+//! A handler declares the responses with a body. `descriptions.json` has others, and errors with texts or codes of their
+//! own.
 
 mod lifecycle_webhook;
 mod security;

@@ -114,9 +114,7 @@ pub(crate) async fn create(
 }
 
 /// Ends the token of the command line with which it is sent. Another token is refused, and stays valid.
-#[utoipa::path(delete, path = "/v1/login", operation_id = "deleteLogin", tag = "tokens", responses(
-    (status = 204, description = "The token is not valid any more."),
-))]
+#[utoipa::path(delete, path = "/v1/login", operation_id = "deleteLogin", tag = "tokens")]
 pub(crate) async fn delete(State(server): State<ServerState>, headers: HeaderMap) -> HttpResult<StatusCode> {
     let caller = server.authenticate(&headers).await?;
     let Some(id) = bearer(&headers).and_then(SessionId::parse_token) else {

@@ -11,9 +11,7 @@ use ebb_flow::advance::callback::{self, CallbackOutcome};
 const INVALID_TOKEN: &str = "the token is invalid, or is not the token of this attempt";
 
 /// Records the result or the progress of an attempt. The bearer token is the token of that attempt.
-#[utoipa::path(post, path = "/v1/callbacks", operation_id = "receiveCallback", tag = "callbacks", request_body = Callback, responses(
-    (status = 204, description = "The result is recorded. A repetition changes nothing."),
-))]
+#[utoipa::path(post, path = "/v1/callbacks", operation_id = "receiveCallback", tag = "callbacks", request_body = Callback)]
 pub(crate) async fn complete(
     State(server): State<ServerState>,
     headers: HeaderMap,

@@ -157,9 +157,7 @@ pub(crate) async fn register(
 
 /// Stores the responses of a relay with pull transport, and returns its next batches. Waits up to 20 s for a batch. The
 /// request is signed as in Standard Webhooks, with the cluster's secret.
-#[utoipa::path(post, path = "/v1/clusters/{name}/poll", operation_id = "pollCluster", tag = "clusters", responses(
-    (status = 200, description = "Batches for the relay, encrypted with the cluster's secret."),
-))]
+#[utoipa::path(post, path = "/v1/clusters/{name}/poll", operation_id = "pollCluster", tag = "clusters")]
 pub(crate) async fn poll(
     State(server): State<ServerState>,
     Extension(bodies): Extension<Arc<BodyBudget>>,

@@ -71,9 +71,7 @@ macro_rules! document_routes {
             }
 
             $(#[$delete_about])*
-            #[utoipa::path(delete, path = $one, operation_id = $delete_id, tag = stringify!($module), params(ChangeDocumentQuery), responses(
-                (status = 204, description = concat!("The ", $noun, " is deleted.")),
-            ))]
+            #[utoipa::path(delete, path = $one, operation_id = $delete_id, tag = stringify!($module), params(ChangeDocumentQuery))]
             pub(crate) async fn delete(
                 Path(name): Path<String>,
                 server: Permitted<$write>,

@@ -34,9 +34,7 @@ pub(crate) async fn create(
 }
 
 /// Revokes a named token. The next request with it is refused. Scope: `operate`.
-#[utoipa::path(delete, path = "/v1/tokens/{name}", operation_id = "revokeToken", tag = "tokens", responses(
-    (status = 204, description = "The token is revoked."),
-))]
+#[utoipa::path(delete, path = "/v1/tokens/{name}", operation_id = "revokeToken", tag = "tokens")]
 pub(crate) async fn revoke(Path(name): Path<String>, server: Permitted<Operate>, _: NoQuery) -> HttpResult<StatusCode> {
     if !server.env.store.revoke_token(&name, server.env.now()).await? {
         return Err(HttpProblem::not_found(format!("the token {name:?} does not exist")));
