@@ -1,6 +1,8 @@
-//! The table of tools: names, purposes, effects, arguments and handlers. The purpose also documents the handler.
+//! The table of tools: names, effects, arguments and handlers. `tools.json` has their purposes, which also document the
+//! handlers.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::sync::{Arc, LazyLock};
 
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
@@ -44,10 +46,12 @@ impl ToolEffect {
 const TARGETS: &[&str] = &["targets:write"];
 const TARGETS_OR_PLUGINS: &[&str] = &["targets:write", "plugins:write"];
 
+/// The purpose of each tool, for the model that selects one.
+static PURPOSES: LazyLock<BTreeMap<&str, &str>> =
+    LazyLock::new(|| serde_json::from_str(include_str!("tools.json")).expect("a test reads the constant purposes"));
+
 pub(crate) struct ToolSpec {
     pub(crate) name: &'static str,
-    /// The purpose, for the model that selects a tool.
-    about: &'static str,
     pub(crate) effect: ToolEffect,
     schema: fn() -> Result<Arc<JsonObject>, String>,
     pub(crate) run: for<'a> fn(&'a ApiCalls, JsonObject) -> BoxFuture<'a, Result<Answer, ToolError>>,
@@ -63,7 +67,7 @@ impl ToolSpec {
                 ToolAnnotations::new().read_only(false).destructive(true).idempotent(idempotent)
             }
         };
-        Tool::new(self.name, self.about, schema).with_annotations(annotations.open_world(false))
+        Tool::new(self.name, PURPOSES[self.name], schema).with_annotations(annotations.open_world(false))
     }
 }
 
@@ -74,12 +78,11 @@ fn parse<T: DeserializeOwned + JsonSchema + 'static>(mut arguments: JsonObject) 
     serde_path_to_error::deserialize(Value::Object(arguments)).map_err(|error| ToolError::Arguments(error.to_string()))
 }
 
-/// Defines the table. The purpose of a tool follows its effect, its handler and the type of its arguments.
+/// Defines the table by the effect, the handler and the type of the arguments of each tool.
 macro_rules! tools {
-    ($($effect:expr => $module:ident::$name:ident($arguments:ty): $about:literal;)*) => {
+    ($($effect:expr => $module:ident::$name:ident($arguments:ty);)*) => {
         [$(ToolSpec {
             name: stringify!($name),
-            about: $about,
             effect: $effect,
             schema: schema_for_input::<$arguments>,
             run: |api, arguments| async move { $module::$name(api, parse::<$arguments>(arguments)?).await }.boxed(),
@@ -88,47 +91,21 @@ macro_rules! tools {
 }
 
 pub(crate) static TOOLS: [ToolSpec; 17] = tools! {
-    Reads => target_tools::list_targets(ListTargets):
-        "List sandboxes and other targets, with filters for phase, label, owner, plugin and text.";
-    Reads => target_tools::get_target(GetTarget):
-        "Show one target: its phase, resources, outputs, runs and the units that are not done. Sensitive values are \
-         masked.";
-    Reads => target_tools::why_not_ready(TargetArguments):
-        "Explain why a target is not ready, failed or stuck: the first cause, what it waits for, and the next steps.";
-    Reads => target_tools::what_exists(WhatExists):
-        "Show which resources of a target exist or were removed, with the evidence. Without a name: leftovers of all \
-         targets, and orphans in clusters.";
-    Reads => target_tools::stuck_and_waiting(StuckAndWaiting):
-        "List everything that needs help: failed, stuck and waiting targets, and clusters that do not respond.";
-    Reads => target_tools::logs(Logs):
-        "Show the end of the log of a unit, by default of the one that failed first.";
-    Reads => target_tools::history(History):
-        "Show who changed a target, when and why, with its runs and the decisions of operators, also of earlier \
-         instances of the name. With an entry: the document that it applied.";
-    Reads => document_tools::plan_document(PlanDocument):
-        "Check the document of a target and show the units that it would run, in order. Changes nothing.";
-    Reads => document_tools::validate_plugin(ValidatePlugin):
-        "Check the document of a plugin, with the position and the fix of each error. Publishes nothing.";
-    Reads => document_tools::list_plugins(ListPlugins):
-        "List the published plugins with their versions.";
-    Reads => document_tools::get_plugin(GetPlugin):
-        "Show the document of a published plugin: parameters, units, scripts and outputs.";
-    Reads => document_tools::list_clusters(ListClusters):
-        "List the connected clusters with the state of their relays, or show what the policy of one cluster allows.";
-    Reads => docs_search::search_docs(SearchDocs):
-        "Search the documentation of Ebb, or show one section of it: formats of documents, commands, errors, \
-         operations. The section `plugins.md#A complete example` has a plugin and a sandbox.";
-    Destroys { idempotent: true, scopes: TARGETS_OR_PLUGINS } => document_tools::apply_document(ApplyDocument):
-        "Create or update the target of a document, also of an earlier one of its history, or publish the version of \
-         a plugin. An update can replace resources and lose their data: use dry_run first.";
-    Destroys { idempotent: true, scopes: TARGETS } => change_tools::upgrade_plugin(UpgradePlugin):
-        "Give targets, by name, another version of a plugin. It can replace resources and lose their data: use \
-         dry_run first.";
-    Destroys { idempotent: true, scopes: TARGETS } => change_tools::delete_target(DeleteTarget):
-        "Delete targets and all their resources, with their data. For one name it begins at once; filters and several \
-         targets are a dry run first.";
-    Destroys { idempotent: false, scopes: TARGETS } => target_tools::retry_target(RetryArguments):
-        "Run the failed units of a failed or stuck target again, or start units that wait for a time. In a teardown they \
-         delete resources. With a plugin: continue the teardown of a stuck target with the units of another version; \
-         dry_run shows the difference.";
+    Reads => target_tools::list_targets(ListTargets);
+    Reads => target_tools::get_target(GetTarget);
+    Reads => target_tools::why_not_ready(TargetArguments);
+    Reads => target_tools::what_exists(WhatExists);
+    Reads => target_tools::stuck_and_waiting(StuckAndWaiting);
+    Reads => target_tools::logs(Logs);
+    Reads => target_tools::history(History);
+    Reads => document_tools::plan_document(PlanDocument);
+    Reads => document_tools::validate_plugin(ValidatePlugin);
+    Reads => document_tools::list_plugins(ListPlugins);
+    Reads => document_tools::get_plugin(GetPlugin);
+    Reads => document_tools::list_clusters(ListClusters);
+    Reads => docs_search::search_docs(SearchDocs);
+    Destroys { idempotent: true, scopes: TARGETS_OR_PLUGINS } => document_tools::apply_document(ApplyDocument);
+    Destroys { idempotent: true, scopes: TARGETS } => change_tools::upgrade_plugin(UpgradePlugin);
+    Destroys { idempotent: true, scopes: TARGETS } => change_tools::delete_target(DeleteTarget);
+    Destroys { idempotent: false, scopes: TARGETS } => target_tools::retry_target(RetryArguments);
 };
