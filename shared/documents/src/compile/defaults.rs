@@ -52,24 +52,10 @@ pub const MAX_STEPS: u64 = 10_000_000;
 /// The number of steps of a unit, in addition to those of its expressions.
 pub(super) const UNIT_STEPS: u64 = 40;
 
-/// The failure classes of `retry.on` and `retry.never`. Both can also contain an exit code from 1 to 255 and a status from 400
-/// to 599.
-pub const RETRY_CLASSES: [&str; 14] = [
-    "timeout",
-    "5xx",
-    "4xx",
-    "429",
-    "408",
-    "connect",
-    "exit",
-    "lost",
-    "failed",
-    "imagePull",
-    "unschedulable",
-    "evicted",
-    "quota",
-    "outOfMemory",
-];
+/// The failure classes of `retry.on` and `retry.never`, separated by blanks. Both can also contain an exit code from 1 to
+/// 255 and a status from 400 to 599.
+pub const RETRY_CLASSES: &str = "timeout 5xx 4xx 429 408 connect exit lost failed imagePull unschedulable evicted quota \
+                                 outOfMemory";
 
 /// The wait between two requests of `repeat`, in milliseconds.
 pub const REPEAT_EVERY_MS: u64 = 1000;

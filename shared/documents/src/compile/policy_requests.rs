@@ -26,25 +26,11 @@ pub const UNCHECKED_POLICY: &str = "unchecked-policy";
 const NAMESPACE: &str = "metadata.namespace";
 /// Kinds of Kubernetes outside of namespaces, as policies name them. A manifest of another kind without a namespace may
 /// be of either sort.
-const CLUSTER_WIDE: [&str; 13] = [
-    "APIService.apiregistration.k8s.io",
-    "ClusterRole.rbac.authorization.k8s.io",
-    "ClusterRoleBinding.rbac.authorization.k8s.io",
-    "CustomResourceDefinition.apiextensions.k8s.io",
-    "IngressClass.networking.k8s.io",
-    "MutatingWebhookConfiguration.admissionregistration.k8s.io",
-    "Namespace",
-    "Node",
-    "PersistentVolume",
-    "PriorityClass.scheduling.k8s.io",
-    "RuntimeClass.node.k8s.io",
-    "StorageClass.storage.k8s.io",
-    "ValidatingWebhookConfiguration.admissionregistration.k8s.io",
-];
+const CLUSTER_WIDE: &str = include_str!("cluster_wide_kinds.txt");
 
 /// Returns true for a kind of Kubernetes outside of namespaces, as policies name it.
 pub fn is_cluster_wide(kind: &str) -> bool {
-    CLUSTER_WIDE.contains(&kind)
+    CLUSTER_WIDE.lines().any(|known| known == kind)
 }
 
 #[derive(Clone, Debug)]

@@ -281,11 +281,11 @@ fn retry(report: &mut DiagnosticCollector, doc: &UnitDoc, hook: Hook) -> RetryPo
     for class in given.on.iter().chain(&given.never) {
         let name = class.value.0.as_str();
         let number = name.parse::<u16>().ok().filter(|number| number.to_string() == name);
-        if !matches!(number, Some(1..=255 | 400..=599)) && !RETRY_CLASSES.contains(&name) {
+        if !matches!(number, Some(1..=255 | 400..=599)) && RETRY_CLASSES.split(' ').all(|class| class != name) {
             let message = format!("`{name}` is not a failure class");
-            let help = match cel::nearest(name, RETRY_CLASSES) {
+            let help = match cel::nearest(name, RETRY_CLASSES.split(' ')) {
                 Some(near) => format!("did you mean `{near}`?"),
-                None => format!("expected `{}`, or a code like 78 or 503", RETRY_CLASSES.join("`, `")),
+                None => format!("expected `{}`, or a code like 78 or 503", RETRY_CLASSES.replace(' ', "`, `")),
             };
             report.push(report.error("retry", class.at, message).help(help));
         }

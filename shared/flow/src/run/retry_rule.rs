@@ -99,7 +99,7 @@ mod tests {
         let codes = [Timeout, Connect, Exit, Lost, Failed, ImagePull, Unschedulable, OutOfMemory, Evicted, Quota];
         let failures = codes.map(|code| AttemptFailure::new(code, "")).into_iter();
         let failures: Vec<_> = failures.chain([408, 429, 404, 503].map(status)).collect();
-        for class in RETRY_CLASSES {
+        for class in RETRY_CLASSES.split(' ') {
             let retried = failures.iter().filter(|failure| failure.is_retried(&on(class), Attempt::FIRST));
             let expected = if class == "4xx" { 3 } else { 1 };
             assert_eq!(retried.count(), expected, "{class}");
