@@ -1,7 +1,7 @@
 //! The names of expressions.
 
 macro_rules! root_variables {
-    ($($(#[$doc:meta])* $variant:ident: $name:literal,)+) => {
+    ($($(#[$doc:meta])* $variant:ident: $name:literal $(with $fields:literal)?,)+) => {
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum RootVariable {
             $($(#[$doc])* $variant,)+
@@ -15,6 +15,14 @@ macro_rules! root_variables {
                     $(Self::$variant => $name,)+
                 }
             }
+
+            /// Returns the fields of a variable that has no others, separated by blanks. The names below other variables
+            /// come from documents, objects and events.
+            pub(crate) fn fields(self) -> &'static str {
+                match self {
+                    $(Self::$variant => concat!("" $(, $fields)?),)+
+                }
+            }
         }
     };
 }
@@ -22,72 +30,46 @@ macro_rules! root_variables {
 root_variables! {
     Params: "params",
     /// The resource before an update: `old.params`.
-    Old: "old",
+    Old: "old" with "params",
     Units: "units",
     Resources: "resources",
-    Target: "target",
+    Target: "target" with "name namespace kind uid key labels cluster generation",
     /// The resource whose plugin is compiled.
-    Resource: "resource",
+    Resource: "resource" with "name key",
     /// The inputs of the unit to which the expression belongs.
     Inputs: "inputs",
     /// The entry of `forEach` for which the unit exists.
     Item: "item",
-    Response: "response",
+    Response: "response" with "status headers body",
     /// The last answer while a webhook unit waits for a state.
-    Poll: "poll",
+    Poll: "poll" with "status headers body",
     /// The current state of a Kubernetes object.
     Object: "object",
     Objects: "objects",
-    /// The resource of an InfraKit plugin.
-    Instance: "instance",
+    /// The resource of an InfraKit plugin. The fields are those of an instance, of the result of `Resource.Commit`, and of
+    /// the object of a controller.
+    Instance: "instance" with "ID LogicalID Tags Properties Details IDs kind metadata properties options state",
     /// The headers of a third party's event, by their name in lower case.
     Headers: "headers",
     /// The JSON body of a third party's event.
     Body: "body",
     /// The source that received an event.
-    Source: "source",
+    Source: "source" with "name",
     Claims: "claims",
     /// The values of the params of a source.
     With: "with",
     /// The response to the request by which a source completes an event.
-    Fetched: "fetched",
+    Fetched: "fetched" with "status body",
     /// The list of a source: `part`, and the number of elements that were `seen` before the page.
-    Listing: "listing",
+    Listing: "listing" with "part seen",
     /// The change of a target that a subscription reports.
-    Notification: "notification",
+    Notification: "notification"
+        with "id phase time run unit reason log ended event link owner url env outputs workloads",
 }
 
 impl RootVariable {
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|root| root.as_str() == name)
-    }
-
-    /// Returns the fields of a variable that has no others, separated by blanks. The names below other variables come from
-    /// documents, objects and events.
-    pub(crate) fn fields(self) -> &'static str {
-        match self {
-            Self::Old => "params",
-            Self::Target => "name namespace kind uid key labels cluster generation",
-            Self::Resource => "name key",
-            Self::Source => "name",
-            Self::Response | Self::Poll => "status headers body",
-            Self::Fetched => "status body",
-            Self::Listing => "part seen",
-            Self::Notification => "id phase time run unit reason log ended event link owner url env outputs workloads",
-            // Those of an instance, of the result of `Resource.Commit`, and of the object of a controller.
-            Self::Instance => "ID LogicalID Tags Properties Details IDs kind metadata properties options state",
-            Self::Params
-            | Self::Units
-            | Self::Resources
-            | Self::Inputs
-            | Self::Item
-            | Self::Object
-            | Self::Objects
-            | Self::Headers
-            | Self::Body
-            | Self::Claims
-            | Self::With => "",
-        }
     }
 }
 

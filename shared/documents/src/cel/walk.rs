@@ -300,31 +300,11 @@ impl ExpressionWalker<'_> {
         let at = path.root_id;
         let name = root.as_str();
         match root {
-            RootVariable::Object
-            | RootVariable::Objects
-            | RootVariable::Headers
-            | RootVariable::Body
-            | RootVariable::Claims
-            | RootVariable::With => Some(ReferenceSource::Root(root)),
             RootVariable::Item => {
                 if self.scope != Scope::Listing && !path.steps.is_empty() {
                     let message = "`item` is a text, number or boolean, which has no fields".to_owned();
                     self.report(at, "field", message, Some("read it as a whole".to_owned()));
                 }
-                Some(ReferenceSource::Root(root))
-            }
-            RootVariable::Response
-            | RootVariable::Poll
-            | RootVariable::Instance
-            | RootVariable::Fetched
-            | RootVariable::Listing
-            | RootVariable::Notification => {
-                let Some(field) = path.name(0) else {
-                    let help = format!("expected `{}`", root.fields().replace(' ', "`, `"));
-                    self.report(at, "unknown-name", format!("`{name}` cannot be read as a whole"), Some(help));
-                    return None;
-                };
-                self.check_field(at, root, field);
                 Some(ReferenceSource::Root(root))
             }
             RootVariable::Target | RootVariable::Resource | RootVariable::Source => {
@@ -373,6 +353,16 @@ impl ExpressionWalker<'_> {
                     RootVariable::Units => ReferenceSource::Output { unit: first, output },
                     _ => ReferenceSource::Resource { resource: first, output },
                 })
+            }
+            _ if root.fields().is_empty() => Some(ReferenceSource::Root(root)),
+            _ => {
+                let Some(field) = path.name(0) else {
+                    let help = format!("expected `{}`", root.fields().replace(' ', "`, `"));
+                    self.report(at, "unknown-name", format!("`{name}` cannot be read as a whole"), Some(help));
+                    return None;
+                };
+                self.check_field(at, root, field);
+                Some(ReferenceSource::Root(root))
             }
         }
     }
