@@ -19,9 +19,9 @@ pub mod api_client;
 #[allow(clippy::unwrap_used)]
 pub mod browser;
 #[allow(clippy::unwrap_used)]
-pub mod platform;
-#[allow(clippy::unwrap_used)]
 pub mod listed_source;
+#[allow(clippy::unwrap_used)]
+pub mod platform;
 #[allow(clippy::unwrap_used, clippy::panic)]
 pub mod preset_lives;
 #[allow(clippy::unwrap_used, clippy::panic)]
