@@ -26,7 +26,6 @@ use ebb_flow::env::{DeploymentSettings, Env, InstanceCache};
 use ebb_flow::system::{SystemClock, SystemRandom};
 use ebb_flow::telemetry::Telemetry;
 use ebb_protocol::id::installation;
-use ebb_protocol::limits::BATCH_RESPONSE_BODY;
 use ebb_protocol::relay::RESPONSE_TIMEOUT;
 use ebb_protocol::{ErrorCode, Millis, NamedSecrets, WebhookKeys};
 use ebb_relay_client::{ClusterRegistry, ClusterRelay, PollEndpoint};
@@ -144,7 +143,7 @@ impl FunctionContext {
         let (clock, random) = (Arc::new(SystemClock), Arc::new(SystemRandom));
         let relays =
             variables.parsed_if_any("EBB_RELAY_NETWORKS", |networks| Policy::public().and_networks(networks))?;
-        let inside = Arc::new(HttpClient::new(relays)?.with_limit(BATCH_RESPONSE_BODY));
+        let inside = Arc::new(HttpClient::new(relays)?);
         let clusters = variables.parsed_if_any("EBB_CLUSTERS", ClusterRegistry::parse)?;
         let clusters = Arc::new(clusters.with_registered(store.clone(), settings.unit_keys.clone()));
         let poll_endpoint = Arc::new(PollEndpoint::new(clusters.clone(), store.clone(), clock.clone()));

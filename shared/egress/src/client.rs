@@ -52,8 +52,6 @@ const OWN_HEADERS: &str =
 pub struct HttpClient {
     http: reqwest::Client,
     policy: Arc<Policy>,
-    /// The limit of a response body in bytes.
-    largest: usize,
     /// The clients with parts of TLS, by their digest.
     certified: Arc<Mutex<HashMap<String, reqwest::Client>>>,
 }
@@ -73,7 +71,7 @@ impl HttpClient {
     pub(crate) fn with_resolver(policy: Policy, resolver: Arc<dyn Resolve>) -> Result<Self, HttpClientError> {
         let policy = Arc::new(policy);
         let http = builder(&policy, resolver).build().map_err(HttpClientError)?;
-        Ok(Self { http, policy, largest: limits::RESPONSE_BODY, certified: Arc::default() })
+        Ok(Self { http, policy, certified: Arc::default() })
     }
 
     fn certified(&self, TlsParts { certificate, authorities }: &TlsParts) -> CallResult<Self> {
@@ -100,16 +98,10 @@ impl HttpClient {
         Ok(Self { http, ..self.clone() })
     }
 
-    /// Sets the limit of responses. The default is [`limits::RESPONSE_BODY`].
-    #[must_use]
-    pub fn with_limit(self, bytes: usize) -> Self {
-        Self { largest: bytes, ..self }
-    }
-
-    /// Sends a request once. `head` gets the response without its body as soon as it is there.
+    /// Sends a request once, whose response has at most `largest` bytes. `head` gets the response without its body as soon as it is there.
     async fn once(
         &self,
-        request: &reqwest::Request,
+        (request, largest): (&reqwest::Request, usize),
         budget: Option<&ByteBudget>,
         head: &Mutex<Option<Box<HttpResponse>>>,
     ) -> CallResult<(HttpResponse, BytePermit)> {
@@ -127,13 +119,13 @@ impl HttpClient {
         let announced = response.content_length().and_then(|length| usize::try_from(length).ok());
         let (mut body, mut permit) = (Vec::new(), None);
         while let Some(chunk) = response.chunk().await? {
-            if body.len() + chunk.len() > self.largest {
-                return Err(CallError::TooLarge(self.largest));
+            if body.len() + chunk.len() > largest {
+                return Err(CallError::TooLarge(largest));
             }
             if let (Some(budget), None) = (budget, &permit)
                 && body.len() + chunk.len() > FREE_BYTES
             {
-                permit = Some(budget.reserve(announced.map_or(self.largest, |bytes| bytes.min(self.largest))).await);
+                permit = Some(budget.reserve(announced.map_or(largest, |bytes| bytes.min(largest))).await);
             }
             body.extend_from_slice(&chunk);
         }
@@ -141,7 +133,7 @@ impl HttpClient {
     }
 
     async fn send(&self, request: HttpRequest, budget: Option<&ByteBudget>) -> CallResult<(HttpResponse, BytePermit)> {
-        let (started, head, timeout) = (Instant::now(), Mutex::default(), request.timeout);
+        let (started, head, timeout, largest) = (Instant::now(), Mutex::default(), request.timeout, request.largest);
         let request = checked(&self.policy, request).map_err(CallError::Refused)?;
         let backoff = ExponentialBuilder::default().with_min_delay(RETRY_FIRST).with_max_times(RETRIES).with_jitter();
         let mut is_sent = false;
@@ -150,7 +142,7 @@ impl HttpClient {
             let is_safe = matches!(error, CallError::Connect(_)) && request.method().is_safe();
             (is_safe || matches!(error, CallError::NoConnection(_))) && started.elapsed() < RETRY_WITHIN
         };
-        let attempts = (|| self.once(&request, budget, &head)).retry(backoff).when(is_retryable);
+        let attempts = (|| self.once((&request, largest), budget, &head)).retry(backoff).when(is_retryable);
         let ended = tokio::time::timeout(timeout, attempts).await.unwrap_or(Err(CallError::Timeout(timeout)));
         let head = head.into_inner().unwrap_or_else(PoisonError::into_inner);
         let ended = ended.map_err(|error| match (head, error) {

@@ -33,6 +33,8 @@ pub struct HttpRequest {
     pub body: Vec<u8>,
     /// The time from the first lookup to the last byte of the response.
     pub timeout: Duration,
+    /// The limit of the response body in bytes, usually [`ebb_protocol::limits::RESPONSE_BODY`].
+    pub largest: usize,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,7 +42,7 @@ pub struct HttpResponse {
     pub status: u16,
     /// Names in lower case, with values. Values that are not text are omitted.
     pub headers: Vec<(String, String)>,
-    /// At most [`ebb_protocol::limits::RESPONSE_BODY`] bytes, unless the client has another limit.
+    /// At most as many bytes as the request permits.
     pub body: Vec<u8>,
 }
 

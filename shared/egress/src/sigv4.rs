@@ -75,6 +75,7 @@ mod tests {
             headers: vec![("x-amz-date".to_owned(), "forged".to_owned()), ("ebb-attempt".to_owned(), "1".to_owned())],
             body: Vec::new(),
             timeout: Duration::from_secs(1),
+            largest: 0,
         };
         let signed = key.sign(&mut request, Timestamp(1_369_353_600_000));
         let signature = "fea454ca298b7da1c68078a5d1bdbfbbe0d65c699e0f91ac7a200a0136783543";

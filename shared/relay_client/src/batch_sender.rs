@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use ebb_egress::{CallError, HttpCall, HttpRequest};
 use ebb_protocol::sign::{MessageId, sign};
-use ebb_protocol::{Batch, BatchResponse, RelayRequest, RelayResponse, ReplyOutcome, relay};
+use ebb_protocol::{Batch, BatchResponse, RelayRequest, RelayResponse, ReplyOutcome, limits, relay};
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 
@@ -119,7 +119,14 @@ impl BatchSender {
         let signature = sign(cluster.keys.first(), &id, self.clock.now(), &body);
         headers.extend(signature.map(|(name, value)| (name.to_owned(), value)));
         let url = format!("{url}/v1/batch");
-        let request = HttpRequest { method: "POST".to_owned(), url, headers, body, timeout };
+        let request = HttpRequest {
+            method: "POST".to_owned(),
+            url,
+            headers,
+            body,
+            timeout,
+            largest: limits::BATCH_RESPONSE_BODY,
+        };
         match self.call.call(request).await.or_else(|error| error.without_body(true)) {
             Ok(response) if (200..=299).contains(&response.status) => {
                 serde_json::from_slice(&response.body).map(ReplyOutcome::Response).map_err(|error| {
@@ -127,7 +134,7 @@ impl BatchSender {
                 })
             }
             Ok(response) => {
-                let message = ebb_protocol::limits::message(&String::from_utf8_lossy(&response.body));
+                let message = limits::message(&String::from_utf8_lossy(&response.body));
                 Ok(ReplyOutcome::Status { status: response.status, message })
             }
             Err(CallError::Refused(reason)) => Err(BatchOutcome::All(RelayError::Refused(reason))),
@@ -164,7 +171,7 @@ fn batch_outcome(cluster: &ClusterConfig, outcome: ReplyOutcome) -> BatchOutcome
     };
     match outcome {
         ReplyOutcome::Response(responses) if responses.cluster != cluster.uid => {
-            other_cluster(&format!(" ({})", ebb_protocol::limits::message(&responses.cluster)))
+            other_cluster(&format!(" ({})", limits::message(&responses.cluster)))
         }
         ReplyOutcome::Response(responses) => BatchOutcome::Responses(responses),
         ReplyOutcome::Status { status: 409, .. } => other_cluster(""),

@@ -7,6 +7,7 @@ use ebb_documents::template::is_loopback;
 use ebb_egress::{HttpCall, HttpRequest};
 use ebb_engine::Millis;
 use ebb_flow::ports::SteadyTime;
+use ebb_protocol::limits;
 use jsonwebtoken::jwk::{AlgorithmParameters, EllipticCurve, Jwk, KeyAlgorithm, PublicKeyUse};
 use jsonwebtoken::{Algorithm, DecodingKey};
 use serde::Deserialize;
@@ -186,7 +187,14 @@ pub(super) async fn get(
     let mut headers = vec![("accept".to_owned(), "application/json".to_owned())];
     headers.extend(authorization.map(|value| ("authorization".to_owned(), value)));
     let (method, body) = ("GET".to_owned(), Vec::new());
-    let request = HttpRequest { method, url: url.to_owned(), headers, body, timeout: FETCH_TIMEOUT };
+    let request = HttpRequest {
+        method,
+        url: url.to_owned(),
+        headers,
+        body,
+        timeout: FETCH_TIMEOUT,
+        largest: limits::RESPONSE_BODY,
+    };
     let response = http.call(request).await.map_err(|error| later(format!("{url}: {error}")))?;
     match response.status {
         200 => Ok(response.body),

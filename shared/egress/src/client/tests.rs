@@ -15,7 +15,7 @@ use super::*;
 
 fn request(method: &str, url: String) -> HttpRequest {
     let (method, timeout) = (method.to_owned(), Duration::from_secs(5));
-    HttpRequest { method, url, headers: Vec::new(), body: Vec::new(), timeout }
+    HttpRequest { method, url, headers: Vec::new(), body: Vec::new(), timeout, largest: limits::RESPONSE_BODY }
 }
 
 fn local() -> HttpClient {
@@ -133,10 +133,10 @@ async fn bodies_are_limited() {
     let too_large = CallError::TooLarge(limits::RESPONSE_BODY);
     assert_eq!(failed(of(limits::RESPONSE_BODY + 1).await), (Some(200), too_large));
     assert!(of(0).await.unwrap().body.is_empty());
-    let larger = local().with_limit(limits::BATCH_RESPONSE_BODY);
-    for (size, fits) in [(limits::BATCH_RESPONSE_BODY, true), (limits::BATCH_RESPONSE_BODY + 1, false)] {
-        let response = larger.call(request("GET", format!("http://{address}/{size}"))).await;
-        assert_eq!(response.is_ok(), fits, "{size}");
+    let largest = limits::BATCH_RESPONSE_BODY;
+    for (size, fits) in [(largest, true), (largest + 1, false)] {
+        let request = HttpRequest { largest, ..request("GET", format!("http://{address}/{size}")) };
+        assert_eq!(local().call(request).await.is_ok(), fits, "{size}");
     }
 }
 

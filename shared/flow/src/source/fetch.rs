@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use ebb_documents::event::EventRequest;
 use ebb_egress::{CallError, HttpRequest, HttpResponse};
-use ebb_protocol::{MessageId, Millis, id};
+use ebb_protocol::{MessageId, Millis, id, limits};
 use serde_json::{Value, json};
 
 use crate::run::credential::{self, ConnectionUser};
@@ -14,10 +14,13 @@ use crate::{Env, FlowError, FlowResult, response_body};
 /// The wait for the response, with that for an access token. The sender of the event waits meanwhile, GitHub for 10 s.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The wait for a part of a list.
-pub(super) const LIST_TIMEOUT: Duration = Duration::from_secs(10);
+/// The wait for a part of a list, and its maximum bytes. GitHub's page of 25 pull requests has at most 7 MiB.
+pub(super) const LIST: (Duration, usize) = (Duration::from_secs(10), 8 << 20);
 /// The wait after a part that was not answered.
 pub(super) const RETRY: Millis = Millis(60_000);
+
+/// The maximum wait, although a server asks for a longer one. Most limits of requests are of an hour.
+const MAX_WAIT: Millis = Millis(3_600_000);
 
 /// The place of a request at the origin of a connection.
 pub(super) enum RequestPlace {
@@ -49,7 +52,7 @@ impl FetchProblem {
         match self {
             Self::Later(why, wait) => {
                 let wait = wait.and_then(|wait| u64::try_from(wait.as_millis()).ok());
-                Ok((why, Some(wait.map_or(RETRY, Millis).max(RETRY))))
+                Ok((why, Some(wait.map_or(RETRY, Millis).clamp(RETRY, MAX_WAIT))))
             }
             Self::Never(why) | Self::Wrong(why) => Ok((why, None)),
             Self::Failed(error) => Err(error),
@@ -65,10 +68,13 @@ pub(super) async fn fetch(
     EventRequest { connection, path, headers }: EventRequest,
     max_values: usize,
 ) -> FlowResult<Result<Value, String>> {
-    let (_, response) = match send(env, source, (&connection, headers), RequestPlace::Path(path), TIMEOUT).await {
-        Ok(found) => found,
-        Err(problem) => return Ok(Err(problem.shown()?.0)),
-    };
+    let (_, response) =
+        match send(env, source, (&connection, headers), RequestPlace::Path(path), (TIMEOUT, limits::RESPONSE_BODY))
+            .await
+        {
+            Ok(found) => found,
+            Err(problem) => return Ok(Err(problem.shown()?.0)),
+        };
     if !matches!(response.status, 200..=299 | 404) {
         return Ok(Err(format!("the server of the connection {connection} answered {}", response.status_text())));
     }
@@ -87,7 +93,7 @@ pub(super) async fn ask(
     what: &str,
 ) -> Result<(String, HttpResponse), FetchProblem> {
     let name = connection.0;
-    let (url, response) = send(env, source, connection, place, LIST_TIMEOUT).await?;
+    let (url, response) = send(env, source, connection, place, LIST).await?;
     let answered = format!("{what} of the connection {name} was answered {}", response.status_text());
     match response.status {
         202 | 206 => Err(FetchProblem::Wrong(answered)),
@@ -106,7 +112,7 @@ pub(super) async fn send(
     source: &str,
     (connection, own): (&str, Vec<(String, String)>),
     place: RequestPlace,
-    timeout: Duration,
+    (timeout, largest): (Duration, usize),
 ) -> Result<(String, HttpResponse), FetchProblem> {
     let later = |why| FetchProblem::Later(why, None);
     let found = credential::of_user(env, connection, ConnectionUser::Source(source)).await?;
@@ -122,7 +128,8 @@ pub(super) async fn send(
     headers.extend(own.into_iter().filter(|(name, _)| !is_sent(name)));
     let id = MessageId::parse(&id::digest(url.as_bytes())).map_err(|error| FlowError::Broken(error.to_string()))?;
     headers.extend(credential.headers(env, &id, &[]));
-    let request = HttpRequest { method: "GET".to_owned(), url: url.clone(), headers, body: Vec::new(), timeout };
+    let request =
+        HttpRequest { method: "GET".to_owned(), url: url.clone(), headers, body: Vec::new(), timeout, largest };
     let (response, _permit) = credential.call(env, request).await.map_err(|error| {
         let why = format!("the server of the connection {connection} gave no answer: {error}");
         match error {

@@ -11,8 +11,7 @@ use ebb_protocol::{Millis, limits};
 use ebb_store::ListPass;
 use serde_json::{Value, json};
 
-use super::fetch::{self, FetchProblem, LIST_TIMEOUT, RequestPlace};
-use super::reconcile::is_derived;
+use super::fetch::{self, FetchProblem, LIST, RequestPlace};
 use crate::run::request::further_page::page_after;
 use crate::run::request_headers::is_same_origin;
 use crate::{Env, FlowResult, offload, response_body};
@@ -72,7 +71,7 @@ pub(super) async fn confirm(
     EventRequest { connection, path, headers }: EventRequest,
 ) -> FlowResult<Result<Option<String>, String>> {
     let shown = path.clone();
-    let sent = fetch::send(env, &source.name, (&connection, headers), RequestPlace::Path(path), LIST_TIMEOUT).await;
+    let sent = fetch::send(env, &source.name, (&connection, headers), RequestPlace::Path(path), LIST).await;
     let (_, response) = match sent {
         Ok(found) => found,
         Err(problem) => return Ok(Err(problem.shown()?.0)),
@@ -86,7 +85,7 @@ pub(super) async fn confirm(
                 Ok(thing) if (&thing.kind, &thing.name) != (&target.kind, &target.name) => {
                     Err(format!("the answer to GET {shown} is about {}/{}", thing.kind, limits::message(&thing.name)))
                 }
-                Ok(ListedThing { uid: Some(uid), .. }) if uid != target.uid && !is_derived(&target.uid) => {
+                Ok(ListedThing { uid: Some(uid), .. }) if uid != target.uid && !target.uid.is_empty() => {
                     Ok(Some(format!("GET {shown} shows another one with its name")))
                 }
                 Ok(ListedThing { outcome: EventOutcome::Delete { reason, .. }, .. }) => {

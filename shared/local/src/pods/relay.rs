@@ -12,7 +12,7 @@ use std::time::{Duration, Instant, SystemTime};
 use async_trait::async_trait;
 use ebb_egress::{CallError, HttpCall, HttpRequest};
 use ebb_flow::ports::{RelayClient, RelayError, UnitCluster};
-use ebb_protocol::limits::LOG_TAIL;
+use ebb_protocol::limits::{LOG_TAIL, RESPONSE_BODY};
 use ebb_protocol::relay::{EnsureTask, ScriptTask, ServiceRequest, ServiceResponse};
 use ebb_protocol::{Callback, Millis, ReasonCode, RunningTask, TaskId, TaskState};
 use tokio::sync::{Semaphore, SemaphorePermit};
@@ -483,6 +483,7 @@ async fn send_result(
         ],
         body,
         timeout: CALLBACK_TIMEOUT,
+        largest: RESPONSE_BODY,
     };
     match call.call(request).await.or_else(|error| error.without_body(false)) {
         Ok(response) if (200..300).contains(&response.status) => Ok(()),

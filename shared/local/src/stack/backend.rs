@@ -122,5 +122,5 @@ fn remote_clusters(
         clusters = ClusterRegistry::parse(&text).map_err(|error| format!("{file}: {error}"))?;
     }
     let client = HttpClient::new(Policy::with_loopback().and_networks(&relays.networks)?)?;
-    Ok((clusters, Arc::new(client.with_limit(ebb_protocol::limits::BATCH_RESPONSE_BODY))))
+    Ok((clusters, Arc::new(client)))
 }

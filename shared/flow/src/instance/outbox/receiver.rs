@@ -219,7 +219,14 @@ async fn post_event(
         cloudevents::event(id.as_str(), &env.settings.source, &event_type, &target.to_string(), time, data);
     let mut headers = vec![("content-type".to_owned(), content_type.to_owned())];
     headers.extend(sign_with(keys, id, env.now(), &body).map(|(name, value)| (name.to_owned(), value)));
-    let request = HttpRequest { method: "POST".to_owned(), url: url.to_owned(), headers, body, timeout: TIMEOUT };
+    let request = HttpRequest {
+        method: "POST".to_owned(),
+        url: url.to_owned(),
+        headers,
+        body,
+        timeout: TIMEOUT,
+        largest: limits::RESPONSE_BODY,
+    };
     match send_request(env, (call, None), limited, (request, false), env.now()).await {
         Ok((response, _)) => verdict(&response, env.now()),
         Err(delivery) => delivery,
@@ -336,7 +343,14 @@ impl SubscriptionOrigin<'_> {
         }
         headers.extend(self.credential.iter().flat_map(|credential| credential.headers(self.env, self.id, &body)));
         let url = format!("{}{path}", self.url);
-        let request = HttpRequest { method: method.to_owned(), url, headers, body, timeout: TIMEOUT };
+        let request = HttpRequest {
+            method: method.to_owned(),
+            url,
+            headers,
+            body,
+            timeout: TIMEOUT,
+            largest: limits::RESPONSE_BODY,
+        };
         let sender = (self.env.egress.as_ref(), self.credential.as_ref());
         send_request(self.env, sender, Some(&self.url), (request, reads), self.begun).await
     }

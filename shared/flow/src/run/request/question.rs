@@ -139,7 +139,14 @@ async fn send(
 ) -> Option<CallResult<(HttpResponse, BytePermit)>> {
     let env = answers.attempt.env;
     let permit = OriginPermit::acquire(env, url).await?;
-    let request = HttpRequest { method: method.to_owned(), url: url.to_owned(), headers, body, timeout };
+    let request = HttpRequest {
+        method: method.to_owned(),
+        url: url.to_owned(),
+        headers,
+        body,
+        timeout,
+        largest: limits::RESPONSE_BODY,
+    };
     let answer = credential.call(env, request).await;
     permit.end(env);
     Some(answer)

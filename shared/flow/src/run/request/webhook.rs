@@ -92,6 +92,7 @@ pub(crate) async fn post_webhook(
         headers: list.clone(),
         body,
         timeout: question::budget(&answers),
+        largest: limits::RESPONSE_BODY,
     };
     let answer = match credential.call(env, message).await {
         Ok(first) if method == GET => {
