@@ -102,6 +102,7 @@ pub fn event_source(doc: &SourceDoc) -> Result<(EventSource, Vec<Diagnostic>), D
             warnings.extend(source_lints::unsigned_id(doc, verify, id.as_ref(), &entries));
             warnings.extend(source_lints::differing_times(doc, &entries));
             warnings.extend(source_lints::no_end(doc, &entries));
+            warnings.extend(source_lints::untimed_replay(doc, &entries));
             warnings.extend(source_lints::long_tolerance(doc));
             if let (None, Some(own), Some(replaced)) = (&doc.events, &defaults.target, &preset.target) {
                 let replaced = ParsedText::new(&replaced.name.value, of_preset.units).ok();
@@ -307,9 +308,10 @@ fn listing(
     let path = of_path(&doc.path, preset.and_then(|of| of.path.as_ref()));
     let confirm = of_path(&doc.confirm, preset.and_then(|of| of.confirm.as_ref()));
     let names_part = doc.names.as_ref().is_none_or(|names| names.value.contains("listing.part"));
-    if let Some(parts) = doc.parts.as_ref().filter(|_| names.is_none() || !names_part) {
-        let wrong =
-            own.error("contradiction", parts.at, "`exists` has `parts`, and `names` does not read `listing.part`");
+    // Own names apply to the lists of the preset, too.
+    let has_parts = parts.as_ref().and(doc.names.as_ref());
+    if let Some(at) = doc.parts.as_ref().or(has_parts).filter(|_| names.is_none() || !names_part).map(|text| text.at) {
+        let wrong = own.error("contradiction", at, "`exists` has `parts`, and `names` does not read `listing.part`");
         own.push(
             wrong.help("write `${listing.part}` in `names`: otherwise each list removes the targets of the others"),
         );

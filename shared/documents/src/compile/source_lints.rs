@@ -110,6 +110,20 @@ pub(super) fn equal_bodies(doc: &SourceDoc, verify: &VerifyDoc, entries: &[Event
     Some(warning.help("add a `time`, or an `id` that differs for each event, from a field that the signature covers"))
 }
 
+/// Warns of an entry whose events decide by their arrival, although `replay` receives them late. `entries` are those of
+/// `doc.events`.
+pub(super) fn untimed_replay(doc: &SourceDoc, entries: &[EventEntry]) -> Option<Diagnostic> {
+    doc.replay.as_ref()?;
+    let is_untimed = |entry: &EventEntry| {
+        !matches!(entry.action, EntryAction::Ignore(_)) && entry.time.is_none() && entry.uid.is_none()
+    };
+    let (rule, _) = doc.events.iter().flatten().zip(entries).find(|(_, entry)| is_untimed(entry))?;
+    let message = "`replay` receives failed deliveries late, and this entry has no `time`: a former event can end or start a \
+                   target";
+    let warning = Diagnostic::warning("untimed-replay", &doc.source, rule.when.at, message);
+    Some(warning.help("add a `time`, such as `${body.pull_request.updated_at}`"))
+}
+
 /// Warns of an ID in a header that the signature does not cover. `entries` are those of `doc.events`.
 pub(super) fn unsigned_id(
     doc: &SourceDoc,

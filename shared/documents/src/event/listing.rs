@@ -191,7 +191,11 @@ impl EventSource {
             }
         };
         let input = EventInput { body, ..EventInput::default() };
-        let outcome = self.explain(&input).outcome?;
+        let outcome = match self.explain(&input).outcome {
+            // An event about it would be rejected, and it exists.
+            Err(error) if self.target.is_some() => EventOutcome::Ignored { reason: error.to_string() },
+            outcome => outcome?,
+        };
         let (kind, name, uid) = match &outcome {
             EventOutcome::Apply { kind, name, uid, .. } | EventOutcome::Delete { kind, name, uid, .. } => {
                 (kind.clone(), name.clone(), uid.clone())
