@@ -150,7 +150,12 @@ impl TokenClient {
         let (id, installation) = (app.app_id.value.clone(), app.installation.value.as_str());
         let url = match installation {
             "" => String::new(),
-            of => format!("{}/app/installations/{of}/access_tokens", document.origin.value),
+            of => {
+                // The API of GitHub Enterprise Server has a path.
+                let origin = document.origin.value.as_str();
+                let api = if origin.starts_with("https://api.") { "" } else { "/api/v3" };
+                format!("{origin}{api}/app/installations/{of}/access_tokens")
+            }
         };
         let all = SecretText::new(format!("{url}\n{id}\n{secret}"));
         let connection = document.name.value.clone();
@@ -245,7 +250,14 @@ impl TokenClient {
         let (method, url, mut headers) = ("POST".to_owned(), self.url.clone(), self.headers.clone());
         let own = self.app.as_ref().and_then(|app| app.token(env.now()));
         headers.extend(own.iter().map(|own| ("authorization".to_owned(), format!("Bearer {}", own.as_str()))));
-        let request = HttpRequest { method, url, headers, body: self.form.as_bytes().to_vec(), timeout };
+        let request = HttpRequest {
+            method,
+            url,
+            headers,
+            body: self.form.as_bytes().to_vec(),
+            timeout,
+            largest: limits::RESPONSE_BODY,
+        };
         let (granted, now) = match own {
             Some(own) if self.url.is_empty() => (Ok((own, APP_LIFE - APP_SKEW)), env.now()),
             _ => {
@@ -311,9 +323,9 @@ fn granted(
 ) -> Result<(SecretText, u64), (String, Option<Duration>)> {
     #[derive(Deserialize)]
     struct Granted {
-        /// GitHub names it `token`.
-        #[serde(alias = "token")]
         access_token: Option<String>,
+        /// The name that GitHub gives it.
+        token: Option<String>,
         token_type: Option<String>,
         expires_in: Option<Value>,
     }
@@ -332,7 +344,10 @@ fn granted(
     let wrong = |problem: &str| (format!("{why} {problem}"), None);
     let is_refused = body.get("error").is_some_and(|error| !error.is_null());
     // The error of the parser may have a part of the token.
-    let Ok(Granted { access_token: Some(token), token_type, expires_in }) = serde_json::from_value(body) else {
+    let parsed = serde_json::from_value(body).ok().and_then(|parsed: Granted| {
+        Some((parsed.access_token.or(parsed.token)?, parsed.token_type, parsed.expires_in))
+    });
+    let Some((token, token_type, expires_in)) = parsed else {
         // It can come from a server in between, such as a page about a maintenance.
         let (why, _) = wrong("without an access token");
         return Err((why, if is_refused { None } else { pause() }));
