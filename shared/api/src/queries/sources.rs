@@ -10,8 +10,8 @@ use ebb_protocol::api::{
 };
 use ebb_protocol::{Millis, SourceResponse, SourceResult, TargetKey, rfc3339};
 use ebb_store::{
-    DesiredKey, DesiredTarget, MissingTarget, NamedDocument, NamedKind, SourceRejections, SourceWatch, Store,
-    TargetHead,
+    DesiredKey, DesiredTarget, ListFindings, MissingTarget, NamedDocument, NamedKind, SourceRejections, SourceWatch,
+    Store, TargetHead,
 };
 
 use super::clusters;
@@ -115,7 +115,11 @@ async fn drift(env: &Env, name: &str, grace: Millis) -> FlowResult<ListingState>
         since: rfc3339(one.first),
         ends_after: rfc3339(one.first.plus(grace)),
     };
-    let missing = findings.missing.into_iter().chain(findings.refused).take(SHOWN).map(thing).collect();
+    let ListFindings { missing, refused, accepted, .. } = findings;
+    // Those that no person has asked for come first, so that a further request can name them.
+    let (asked, others): (Vec<_>, Vec<_>) =
+        missing.into_iter().chain(refused).partition(|one| accepted.contains(&one.uid));
+    let missing = others.into_iter().chain(asked).take(SHOWN).map(thing).collect();
     Ok(ListingState { missing, ..listing(&watch) })
 }
 

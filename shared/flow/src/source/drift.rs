@@ -48,8 +48,9 @@ impl Observation<'_> {
         before: &[MissingTarget],
     ) -> Result<ObservedDrift, (String, Vec<MissingTarget>)> {
         let is_old = |target: &TargetHead| target.created.plus(MIN_AGE) < self.begun;
-        let absent: Vec<&(TargetHead, u64)> = absent.iter().filter(|(target, _)| is_old(target)).collect();
-        let unasked = absent.iter().filter(|(target, _)| !self.accepted.contains(&target.uid)).count() as u64;
+        let absent = absent.iter().filter(|(target, _)| is_old(target));
+        let (asked, others): (Vec<_>, Vec<_>) = absent.partition(|(target, _)| self.accepted.contains(&target.uid));
+        let (unasked, covered) = (others.len() as u64, self.covered);
         let share = self.covered * self.shrink / 100;
         let most = share.max(if self.is_confirmed { ALWAYS } else { 1 });
         let known = before.iter().map(|one| ((&one.kind, &one.name, &one.uid, one.version), one.first));
@@ -57,7 +58,18 @@ impl Observation<'_> {
         let first = |target: &TargetHead, version| {
             known.get(&(&target.kind, &target.name, &target.uid, version)).copied().unwrap_or(self.begun)
         };
-        let missing = absent.into_iter().take(MAX_MISSING).map(|(target, version)| MissingTarget {
+        let refused = match () {
+            () if unasked > 0 && !self.has_shown => {
+                Some("the lists have not shown a target of the source yet; nothing is deleted".to_owned())
+            }
+            () if unasked > most => Some(format!(
+                "{unasked} of {covered} targets are missing, and at most {most} may be; nothing is deleted"
+            )),
+            () => None,
+        };
+        // A person can ask for the others next.
+        let ordered = if refused.is_some() { [others, asked] } else { [asked, others] };
+        let missing = ordered.into_iter().flatten().take(MAX_MISSING).map(|(target, version)| MissingTarget {
             kind: target.kind.clone(),
             name: target.name.clone(),
             uid: target.uid.clone(),
@@ -65,16 +77,7 @@ impl Observation<'_> {
             first: first(target, *version),
         });
         let missing: Vec<MissingTarget> = missing.collect();
-        if unasked > 0 && !self.has_shown {
-            return Err((
-                "the lists have not shown a target of the source yet; nothing is deleted".to_owned(),
-                missing,
-            ));
-        }
-        if unasked > most {
-            let covered = self.covered;
-            let why =
-                format!("{unasked} of {covered} targets are missing, and at most {most} may be; nothing is deleted");
+        if let Some(why) = refused {
             return Err((why, missing));
         }
         let may_end = |one: &&MissingTarget| {
@@ -87,7 +90,8 @@ impl Observation<'_> {
 
     /// Returns the time of the next observation: earlier than usual if a missing target waits for it.
     pub(super) fn next(&self, every: Millis, missing: &[MissingTarget]) -> Timestamp {
-        let usual = if self.accepted.is_empty() { self.begun.plus(every) } else { self.now };
+        let is_due = |one: &MissingTarget| one.first == self.begun && self.accepted.contains(&one.uid);
+        let usual = if missing.iter().any(is_due) { self.now } else { self.begun.plus(every) };
         let waiting = missing.iter().map(|one| one.first.plus(self.grace)).filter(|at| *at > self.now).min();
         waiting.map_or(usual, |at| at.min(usual)).max(self.now.plus(Millis(60_000)))
     }

@@ -13,9 +13,11 @@ use ebb_documents::EventSource;
 use ebb_documents::event::listing::{ListedNames, ListedTarget, ListedThing};
 use ebb_documents::event::{EventListing, EventOutcome};
 use ebb_protocol::{ErrorCode, HistoryChange, Millis, TargetKey, Timestamp, limits, rfc3339, short_digest};
-use ebb_store::{DesiredKey, DesiredTarget, ListFindings, ListPass, MissingTarget, SourceWatch, TargetHead};
+use ebb_store::{
+    DesiredKey, DesiredTarget, ListFindings, ListPass, MissingTarget, SourceWatch, StoreError, TargetHead,
+};
 use futures::FutureExt as _;
-use futures::future::try_join_all;
+use futures::future::{join_all, try_join_all};
 
 use super::drift::{MAX_MISSING, Observation, ObservedDrift};
 use super::fetch::RETRY;
@@ -96,9 +98,9 @@ pub(crate) async fn observe(env: &Env, name: &str) -> FlowResult<()> {
         watch = SourceWatch { source, complete, replay, version, ..SourceWatch::default() };
         findings = ListFindings { attempts: findings.attempts, ..ListFindings::default() };
     }
-    let (is_continued, wait) = match watch.pass {
-        Some(_) => (false, RETRY),
-        None => Box::pin(replay::replay(env, &source, (&mut watch.replay, &mut findings.attempts), end)).await?,
+    let (is_continued, wait) = match &watch.pass {
+        Some(pass) if (pass.part, pass.pages) != (0, 0) => (false, RETRY),
+        _ => Box::pin(replay::replay(env, &source, (&mut watch.replay, &mut findings.attempts), end)).await?,
     };
     match &source.listing {
         Some(listing) if !is_continued => {
@@ -126,7 +128,7 @@ pub async fn accept(env: &Env, name: &str, uids: Vec<String>) -> Result<(), Requ
         return Err(RequestError::refused(ErrorCode::InvalidQuery, detail));
     }
     for _ in 0..crate::ATTEMPTS {
-        let Some((watch, findings)) = env.store.read_watch(name).await? else {
+        let Some((watch, mut findings)) = env.store.read_watch(name).await? else {
             return Err(RequestError::refused(ErrorCode::NotFound, format!("no source {name:?} lists what exists")));
         };
         let missing = || findings.missing.iter().chain(&findings.refused);
@@ -134,8 +136,8 @@ pub async fn accept(env: &Env, name: &str, uids: Vec<String>) -> Result<(), Requ
             let detail = format!("{}: it is not the UID of a missing target", limits::message(uid));
             return Err(RequestError::refused(ErrorCode::Outdated, detail));
         }
-        let accepted = watch.accepted.into_iter().chain(uids.clone()).collect();
-        let after = SourceWatch { accepted, due: env.now(), version: watch.version + 1, ..watch };
+        findings.accepted.extend(uids.iter().cloned());
+        let after = SourceWatch { due: env.now(), version: watch.version + 1, ..watch };
         if env.store.put_watch(&after, &findings).await? {
             return Ok(());
         }
@@ -172,6 +174,9 @@ impl Observer<'_> {
             let SourceWatch { source, problem, replay, version, .. } = std::mem::take(&mut self.watch);
             self.watch = SourceWatch { source, question, problem, replay, version, ..SourceWatch::default() };
         }
+        let document = short_digest(&["source", &format!("{:?}", self.source)], 24);
+        // A change begins again.
+        self.watch.pass.take_if(|pass| pass.document != document);
         if self.watch.pass.as_ref().is_some_and(|pass| pass.begun.plus(MAX_AGE) < now) {
             telemetry::count(Counter::IncompleteLists, 1);
             self.note(Some("the lists were not read within 2 hours".to_owned()));
@@ -180,7 +185,7 @@ impl Observer<'_> {
         // An observation begins with its first page.
         if self.watch.pass.as_ref().is_none_or(|pass| (pass.part, pass.pages) == (0, 0)) {
             self.findings.things.clear();
-            self.watch.pass = Some(ListPass { begun: now, ..ListPass::default() });
+            self.watch.pass = Some(ListPass { begun: now, document, ..ListPass::default() });
         }
         let begun = self.watch.pass.as_ref().map_or(now, |pass| pass.begun);
         match self.read(&parts).await? {
@@ -232,6 +237,8 @@ impl Observer<'_> {
                     (why, None) => return Ok(ListStep::Refused(why)),
                 },
             };
+            // What is made does not have to fit into the time.
+            self.watch.pass = Some(pass.clone());
             pass.seen += things.len() as u64;
             pass.total += things.len() as u64;
             if pass.total > MAX_THINGS {
@@ -248,6 +255,9 @@ impl Observer<'_> {
                     self.findings.things.insert(thing(kind, name, uid.as_deref()));
                 }
                 if living.as_ref().is_some_and(|living| !living.contains(&(kind.clone(), name.clone()))) {
+                    if self.env.now() >= self.end {
+                        return Ok(ListStep::Continue);
+                    }
                     self.make(one, pass.begun).await?;
                 }
             }
@@ -257,7 +267,7 @@ impl Observer<'_> {
                     return Ok(ListStep::Refused(format!("a list has more than {MAX_PAGES} pages")));
                 }
                 Some(next) => ListPass { url: Some(next), ..pass },
-                None => ListPass { begun: pass.begun, part: pass.part + 1, total: pass.total, ..ListPass::default() },
+                None => ListPass { url: None, seen: 0, pages: 0, part: pass.part + 1, ..pass },
             };
         }
         self.watch.pass = Some(pass);
@@ -273,7 +283,12 @@ impl Observer<'_> {
         let is_other = |head: TargetHead| !head.phase.is_alive() && key.uid.as_ref().is_some_and(|of| *of != head.uid);
         let is_lost = match &seen {
             None => self.env.store.read_target(key.target_key()).await?.is_none_or(is_other),
-            Some(seen) => seen.is_delete && seen.sent.zip(sent).is_some_and(|(known, sent)| sent > known),
+            Some(seen) => {
+                let is_later = |ended: Timestamp| ended.plus(Millis(self.listing.grace_ms)) < begun;
+                // A list without times has the thing long after its end.
+                let is_again = key.uid.is_none() && seen.result_time.is_some_and(is_later);
+                seen.is_delete && seen.sent.zip(sent).map_or(is_again, |(known, sent)| sent > known)
+            }
         };
         if is_lost {
             let (delivery, document) = (format!("listed {}", rfc3339(begun)), Some(document));
@@ -295,7 +310,7 @@ impl Observer<'_> {
 
     /// Judges a complete observation, and ends the targets that it and an earlier one lack, until the end of the time.
     async fn end(&mut self, begun: Timestamp, parts: &[(String, ListedNames)]) -> FlowResult<()> {
-        let total = self.watch.pass.take().map_or(0, |pass| pass.total);
+        let pass = self.watch.pass.take().unwrap_or_default();
         let covered = self.covered(parts).await?;
         let shown: BTreeSet<&str> = self.findings.things.iter().filter_map(|one| one.split(' ').next()).collect();
         let is_shown = |(kind, name): &&(String, String)| shown.contains(thing(kind, name, None).as_str());
@@ -311,49 +326,60 @@ impl Observer<'_> {
             grace: Millis(self.listing.grace_ms),
             is_confirmed: self.listing.has_confirmation(),
             has_shown: self.watch.has_shown,
-            accepted: &self.watch.accepted.clone(),
+            accepted: &self.findings.accepted,
         };
         let ObservedDrift { missing, ended } = match observation.judge(&absent, &self.findings.missing) {
             Ok(drift) => drift,
             Err((problem, refused)) => {
                 self.findings.refused = refused;
                 self.findings.refused.retain(|one| !self.findings.missing.contains(one));
+                let mut missing = std::mem::take(&mut self.findings.missing);
+                missing.retain(|one| !self.is_listed(&shown, (&one.kind, &one.name, &one.uid)));
+                self.findings.missing = missing;
                 self.watch.missing = (self.findings.missing.len() + self.findings.refused.len()) as u64;
                 return self.refuse(begun, problem).await;
             }
         };
         let next = observation.next(Millis(self.listing.every_ms), &missing);
-        let attempts = std::mem::take(&mut self.findings.attempts);
-        self.findings = ListFindings { missing, attempts, ..ListFindings::default() };
-        self.watch.complete = Some((begun, total));
-        self.note(None);
+        let ListFindings { things, attempts, accepted, .. } = std::mem::take(&mut self.findings);
+        self.findings = ListFindings { missing, attempts, accepted, ..ListFindings::default() };
+        self.watch.complete = Some((begun, pass.total));
         let heads: BTreeMap<_, _> = absent.iter().map(|(head, _)| ((&head.kind, &head.name), head)).collect();
         let known = ended.iter().filter_map(|one| Some((one, *heads.get(&(&one.kind, &one.name))?)));
         let mut ended: Vec<_> = known.collect();
-        // Those about which the sender gives no answer are not the first ones each time.
-        let first = (begun.0 / 60_000) as usize % ended.len().max(1);
-        ended.rotate_left(first);
+        let place = |one: &MissingTarget| thing(&one.kind, &one.name, None);
+        ended.sort_by_key(|(one, _)| place(one));
+        // An earlier sweep has asked for those up to a place.
+        ended.retain(|(one, _)| pass.url.as_ref().is_none_or(|last| place(one) > *last));
+        let mut problem = self.watch.problem.as_ref().filter(|_| pass.url.is_some()).map(|(_, why)| why.clone());
         let mut asked = 0;
         for some in ended.chunks(CONCURRENT) {
             let ends = some.iter().map(|(one, head)| self.remove(head, one, begun, parts).boxed());
-            let results = try_join_all(ends).await?;
+            let results = join_all(ends).await;
             asked += some.len();
             for ((one, _), result) in some.iter().zip(results) {
                 match result {
                     // It ends, or its thing exists.
-                    Ok(()) => self.findings.missing.retain(|other| other != *one),
-                    Err(problem) => self.note(Some(problem)),
+                    Ok(Ok(())) => self.findings.missing.retain(|other| other != *one),
+                    Ok(Err(why)) => problem = Some(why),
+                    Err(error) if error.is_retryable() => return Err(error),
+                    Err(error) => problem = Some(format!("{place}: {error}", place = place(one))),
                 }
             }
             if self.env.now() >= self.end {
                 break;
             }
         }
-        let next = if asked < ended.len() { self.env.now().plus(Millis(1_000)) } else { next };
+        let due = if asked < ended.len() { self.env.now().plus(Millis(1_000)) } else { next };
+        if asked < ended.len() {
+            let url = ended[..asked].last().map(|(one, _)| place(one));
+            (self.watch.pass, self.findings.things) = (Some(ListPass { url, ..pass }), things);
+        }
+        self.note(problem);
         self.watch.missing = self.findings.missing.len() as u64;
         let missing: BTreeSet<&String> = self.findings.missing.iter().map(|one| &one.uid).collect();
-        self.watch.accepted.retain(|uid| missing.contains(uid));
-        self.store(next).await
+        self.findings.accepted.retain(|uid| missing.contains(uid));
+        self.store(due).await
     }
 
     /// Returns the keys of the living targets that the lists are about, by kind and name.
@@ -379,7 +405,7 @@ impl Observer<'_> {
         let is_suspect = |kind: &str, name: &str| has_uids || !shown.contains(thing(kind, name, None).as_str());
         let suspects: Vec<_> = covered.iter().filter(|(kind, name)| is_suspect(kind, name)).collect();
         let most = (listed + suspects.len()) * self.listing.shrink as usize / 100;
-        let enough = most.max(MAX_MISSING) + self.watch.accepted.len();
+        let enough = most.max(MAX_MISSING) + self.findings.accepted.len();
         let mut absent = Vec::new();
         for some in suspects.chunks(READS) {
             let reads = some.iter().map(|(kind, name)| self.absent_one((kind, name), shown).boxed());
@@ -396,14 +422,19 @@ impl Observer<'_> {
         (kind, name): (&str, &str),
         shown: &BTreeSet<&str>,
     ) -> FlowResult<Option<(TargetHead, u64)>> {
-        let Some(head) = self.env.store.read_target(TargetKey::new(kind, name)).await? else { return Ok(None) };
-        let (things, by_name) = (&self.findings.things, thing(kind, name, None));
-        let is_listed = match reconcile::is_derived(&head.uid) {
-            // Its sender has not named the instance.
-            true => shown.contains(by_name.as_str()),
-            false => things.contains(&by_name) || things.contains(&thing(kind, name, Some(&head.uid))),
+        let head = match self.env.store.read_target(TargetKey::new(kind, name)).await {
+            // It stays, and others do not wait for it.
+            Err(StoreError::Broken { reason, .. }) => {
+                tracing::warn!(kind, name, reason, "a target cannot be read");
+                None
+            }
+            head => head?,
         };
-        if is_listed || !head.phase.is_alive() || head.source.as_deref() != Some(self.source.name.as_str()) {
+        let Some(head) = head else { return Ok(None) };
+        if self.is_listed(shown, (kind, name, &head.uid))
+            || !head.phase.is_alive()
+            || head.source.as_deref() != Some(self.source.name.as_str())
+        {
             return Ok(None);
         }
         let desired = self.env.store.read_desired(&self.key_of(&head)).await?;
@@ -412,6 +443,15 @@ impl Observer<'_> {
             return Ok(None);
         }
         Ok(Some((head, desired.map_or(0, |desired| desired.version))))
+    }
+
+    fn is_listed(&self, shown: &BTreeSet<&str>, (kind, name, uid): (&str, &str, &str)) -> bool {
+        let (things, by_name) = (&self.findings.things, thing(kind, name, None));
+        match reconcile::is_derived(uid) {
+            // Its sender has not named the instance.
+            true => shown.contains(by_name.as_str()),
+            false => things.contains(&by_name) || things.contains(&thing(kind, name, Some(uid))),
+        }
     }
 
     fn key_of(&self, head: &TargetHead) -> DesiredKey {
@@ -428,8 +468,12 @@ impl Observer<'_> {
         second: Timestamp,
         parts: &[(String, ListedNames)],
     ) -> FlowResult<Result<(), String>> {
-        let part = parts.iter().find(|(_, names)| names.covers(&head.name)).map_or("", |(part, _)| part.as_str());
-        let (kind, name, uid) = (head.kind.clone(), head.name.clone(), head.uid.clone());
+        // The wrong list would answer about another thing.
+        let mut of = parts.iter().filter(|(_, names)| names.covers(&head.name)).map(|(part, _)| part.as_str());
+        let part = of.next().filter(|_| of.next().is_none()).unwrap_or_default();
+        // The sender has nothing with a UID that it has not named.
+        let uid = Some(head.uid.clone()).filter(|uid| !reconcile::is_derived(uid)).unwrap_or_default();
+        let (kind, name) = (head.kind.clone(), head.name.clone());
         let target = ListedTarget { kind, name, uid, labels: head.labels.clone() };
         let confirmed = match self.source.confirmation(self.listing, part, &target) {
             Err(error) => Err(error.to_string()),

@@ -219,6 +219,9 @@ async fn replace_oldest(
 ) -> FlowResult<bool> {
     let (name, key) = (desired.key.source.as_str(), desired.key.target_key());
     let used = living::take(env, (name, most), key).await?;
+    if used.is_empty() {
+        return Ok(true);
+    }
     // A target with a slot that does not live is about to begin, or has just ended.
     let living: Option<Vec<_>> = used.into_iter().map(|(head, end)| Some((head?, end))).collect();
     let mut living = living.unwrap_or_default();

@@ -22,8 +22,6 @@ pub struct SourceWatch {
     pub problem: Option<(Timestamp, String)>,
     /// The targets that the last complete observation lacked.
     pub missing: u64,
-    /// The missing targets whose deletion a person has asked for: their UIDs.
-    pub accepted: BTreeSet<String>,
     /// Only of a source with `replay`.
     pub replay: Option<ReplayState>,
     #[serde(skip)]
@@ -51,9 +49,12 @@ pub struct ReplayState {
 #[serde(rename_all = "camelCase", default)]
 pub struct ListPass {
     pub begun: Timestamp,
+    /// Identifies the document of the source.
+    pub document: String,
     /// The position of the list.
     pub part: usize,
-    /// The URL of the next page. `None` for the first one of a list.
+    /// The URL of the next page, and `None` for the first one of a list. After the last list, the missing target up to which
+    /// targets were asked for.
     pub url: Option<String>,
     /// The elements of the pages that were read: of this list, and of all.
     pub seen: u64,
@@ -71,6 +72,8 @@ pub struct ListFindings {
     pub missing: Vec<MissingTarget>,
     /// The targets of an observation that lacked too many. They count as missing once a person has asked for their deletion.
     pub refused: Vec<MissingTarget>,
+    /// The missing targets whose deletion a person has asked for: their UIDs.
+    pub accepted: BTreeSet<String>,
     /// The deliveries of the list that is being read, by their GUIDs: time and ID of the last attempt that failed, or nothing if
     /// an attempt has succeeded.
     pub attempts: BTreeMap<String, Option<(Timestamp, u64)>>,

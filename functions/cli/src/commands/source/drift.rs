@@ -40,15 +40,22 @@ impl SourceReconcileArgs {
     pub(crate) async fn run(self, client: &ApiClient) -> Result<Exit> {
         let listing = listing(client, &self.name).await?;
         self.output.write(&listing, text)?;
-        let uids: Vec<String> = listing.missing.into_iter().map(|thing| thing.uid).collect();
-        if self.dry_run || uids.is_empty() {
+        let (mut listed, mut left) = (listing.missing, listing.missing_count);
+        if self.dry_run || listed.is_empty() {
             return Ok(Exit::Done);
         }
         if !self.yes {
-            let question = format!("Delete these {} targets if the next observation lacks them, too?", uids.len());
+            let question = format!("Delete these {left} targets if the next observation lacks them, too?");
             confirm(&question, "--yes", "nothing was changed")?;
         }
-        let _: SourceDetail = client.post(&["sources", &self.name, "reconcile"], &ReconcileSource { uids }).await?;
+        // The server lists a part of them, and those first that are not asked for.
+        while left > 0 && !listed.is_empty() {
+            let uids: Vec<String> = listed.into_iter().map(|thing| thing.uid).collect();
+            left = left.saturating_sub(uids.len() as u64);
+            let path = ["sources", &self.name, "reconcile"];
+            let detail: SourceDetail = client.post(&path, &ReconcileSource { uids }).await?;
+            listed = detail.listing.unwrap_or_default().missing;
+        }
         output::message(&format!("The next observation decides: ebb source drift {}", self.name))
     }
 }
@@ -69,7 +76,7 @@ fn text(listing: &ListingState) -> String {
     };
     if let (Some(why), Some(since)) = (&listing.problem, &listing.problem_since) {
         let why = output::joined_lines(why);
-        text += &format!("incomplete since {}, nothing is deleted: {why}\n", timing::clock(since));
+        text += &format!("problem since {}: {why}\n", timing::clock(since));
     }
     for thing in &listing.missing {
         let (since, after) = (timing::clock(&thing.since), timing::clock(&thing.ends_after));
