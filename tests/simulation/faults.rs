@@ -99,6 +99,15 @@ pub enum FaultKind {
     ListLimited,
 }
 
+/// What is true of a kind. `faults.yaml` describes each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+pub enum FaultAttribute {
+    Harmless,
+    Interrupting,
+    Delaying,
+    Steady,
+}
+
 /// A row of `faults.yaml`.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -106,13 +115,7 @@ struct FaultRow {
     kind: FaultKind,
     weight: u64,
     #[serde(default)]
-    harmless: bool,
-    #[serde(default)]
-    interrupts: bool,
-    #[serde(default)]
-    delays: bool,
-    #[serde(default)]
-    steady: bool,
+    is: Vec<FaultAttribute>,
 }
 
 static ROWS: LazyLock<Vec<FaultRow>> = LazyLock::new(|| {
@@ -126,20 +129,8 @@ impl FaultKind {
         Self::value_variants()
     }
 
-    fn of_rows(is: fn(&FaultRow) -> bool) -> Vec<Self> {
-        ROWS.iter().filter(|row| is(row)).map(|row| row.kind).collect()
-    }
-
-    pub fn harmless() -> Vec<Self> {
-        Self::of_rows(|row| row.harmless)
-    }
-
-    pub fn interrupting() -> Vec<Self> {
-        Self::of_rows(|row| row.interrupts)
-    }
-
-    pub fn delaying() -> Vec<Self> {
-        Self::of_rows(|row| row.delays)
+    pub fn that_are(attribute: FaultAttribute) -> Vec<Self> {
+        ROWS.iter().filter(|row| row.is.contains(&attribute)).map(|row| row.kind).collect()
     }
 }
 
@@ -181,7 +172,7 @@ impl FaultInjector {
         let calm = SimRandom::new(seed ^ 0xca1f).below(20) == 0;
         Self::with_rates(seed, |kind, random| match random.below(8) {
             _ if excluded.contains(&kind) => 0,
-            _ if ROWS[kind as usize].steady => ROWS[kind as usize].weight,
+            _ if ROWS[kind as usize].is.contains(&FaultAttribute::Steady) => ROWS[kind as usize].weight,
             _ if calm => 0,
             0..=3 => 0,
             4..=6 => ROWS[kind as usize].weight.div_ceil(4),

@@ -89,7 +89,7 @@ use table_state::{TableState, named};
 use watcher::SimWatcher;
 
 pub use crate::fakes::deployment as settings;
-pub use faults::{FaultInjector, FaultKind};
+pub use faults::{FaultAttribute, FaultInjector, FaultKind};
 pub use functions::{InvocationFailure, ListedUnits, SimFunctions};
 pub use ledger::{AttemptEntry, Ledger, LedgerState, NotificationEntry};
 pub use owners::incomplete;

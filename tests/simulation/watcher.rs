@@ -76,7 +76,8 @@ impl Simulation {
 
 /// The reader has learned of each change, unless an invocation has died or failed.
 pub(super) fn check(simulation: &Simulation) -> Vec<String> {
-    let has_losses = FaultKind::interrupting().into_iter().any(|kind| simulation.injected(kind) > 0);
+    let has_losses =
+        FaultKind::that_are(FaultAttribute::Interrupting).into_iter().any(|kind| simulation.injected(kind) > 0);
     let state = lock(&simulation.watcher.0);
     state.as_ref().filter(|_| !has_losses).map_or_else(Vec::new, |state| state.wrong.clone())
 }

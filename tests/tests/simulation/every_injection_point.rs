@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use ebb_documents::load::{self, Document, DocumentVars, FolderFiles};
 use ebb_tests::simulation::{
-    FaultInjector, FaultKind, SimReport, TargetScenario, TraceMode, UnitBehavior, simulate_target,
+    FaultAttribute, FaultInjector, FaultKind, SimReport, TargetScenario, TraceMode, UnitBehavior, simulate_target,
 };
 
 const ENDS: [&str; 2] = ["dev.ebb.target.gone.v1", "dev.ebb.target.ready.v1"];
@@ -25,7 +25,7 @@ fn description(report: &SimReport) -> String {
 
 /// Checks that a target ends as without faults, with each fault once at each injection point.
 pub(crate) fn check_every_fault(name: &str, scenario: &TargetScenario, target: &str) {
-    check_faults(name, scenario, target, &FaultKind::harmless());
+    check_faults(name, scenario, target, &FaultKind::that_are(FaultAttribute::Harmless));
 }
 
 /// Does the same with these faults.

@@ -6,8 +6,8 @@ use std::collections::BTreeSet;
 use clap::ValueEnum as _;
 use ebb_engine::TargetPhase;
 use ebb_tests::simulation::{
-    FaultInjector, FaultKind, ListedUnits, ProviderUnit, SimOperator, SimOptions, Simulation, TargetEnd,
-    TargetScenario, ThingCreation, ThingRemoval, TraceMode, simulate_target,
+    FaultAttribute, FaultInjector, FaultKind, ListedUnits, ProviderUnit, SimOperator, SimOptions, Simulation,
+    TargetEnd, TargetScenario, ThingCreation, ThingRemoval, TraceMode, simulate_target,
 };
 use serde::Deserialize;
 
@@ -53,7 +53,7 @@ fn posts(simulation: &Simulation) -> usize {
 /// These faults delay a target, and change nothing else.
 #[test]
 fn a_thing_is_created_and_deleted_with_each_delay() {
-    let kinds = FaultKind::delaying();
+    let kinds = FaultKind::that_are(FaultAttribute::Delaying);
     check_faults("a thing", &thing(ThingCreation::Keyed).target(""), "t", &kinds);
     check_faults("a thing of a list", &thing(ThingCreation::Described).target(""), "t", &kinds);
     check_faults("a thing with a name", &thing(ThingCreation::Named).target(""), "t", &kinds);
