@@ -5,11 +5,9 @@
 
 mod ci_jobs;
 mod commands;
-mod hostile_texts;
 mod repairs;
 mod sessions;
 mod shown_responses;
-mod silence;
 mod wired;
 
 mod program {
