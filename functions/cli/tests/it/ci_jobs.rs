@@ -97,9 +97,3 @@ fn the_documented_jobs_have_the_inputs_of_the_action_and_of_the_template() {
         assert!(documented(2).contains_key(name), "{name}");
     }
 }
-
-#[tokio::test]
-async fn an_input_is_never_executed() {
-    let steps = include_str!("sessions/an_input_is_never_executed.yaml");
-    crate::sessions::run_all(&crate::workdir::Workdir::new(), steps, true).await;
-}

@@ -86,7 +86,7 @@ async fn shell(workdir: &Workdir, line: &str, variables: &BTreeMap<String, Strin
 }
 
 /// Runs a session. Without a server, its commands start their own.
-pub(crate) async fn run_all(workdir: &Workdir, steps: &str, has_server: bool) {
+async fn run_all(workdir: &Workdir, steps: &str, has_server: bool) {
     let dev = if has_server { Some(workdir.dev().await) } else { None };
     let here = |text: &str| text.replace("HERE", workdir.path().to_str().unwrap());
     for document in fs::read_dir(DOCUMENTS).unwrap().map(Result::unwrap) {
@@ -120,12 +120,13 @@ sessions! { true:
     a_forced_deletion_withdraws_the_instance_that_waits a_job_needs_each_documented_scope
     a_job_starts_and_deletes_a_sandbox a_job_waits_and_reads_the_environment
     a_missing_secret_is_shown_in_the_document a_ttl_that_has_ended_is_reported an_earlier_document_is_applied_again
-    an_event_is_signed_with_the_secret_of_the_server an_instance_that_waits_does_not_show_values_of_the_present_one
-    an_upgrade_stops_after_a_failed_batch followed_logs_contain_each_line_once
-    one_call_stores_documents_before_those_that_name_them one_command_repairs_every_stuck_sandbox
-    selected_sandboxes_get_another_version_of_a_plugin several_sandboxes_are_changed_by_one_command
-    the_highest_version_of_each_plugin_is_listed the_page_of_an_unknown_sandbox_is_an_error
-    the_state_of_a_parent_folder_selects_the_server wrong_lines_do_not_end_the_server
+    an_event_is_signed_with_the_secret_of_the_server an_input_is_never_executed
+    an_instance_that_waits_does_not_show_values_of_the_present_one an_upgrade_stops_after_a_failed_batch
+    followed_logs_contain_each_line_once one_call_stores_documents_before_those_that_name_them
+    one_command_repairs_every_stuck_sandbox selected_sandboxes_get_another_version_of_a_plugin
+    several_sandboxes_are_changed_by_one_command the_highest_version_of_each_plugin_is_listed
+    the_page_of_an_unknown_sandbox_is_an_error the_state_of_a_parent_folder_selects_the_server
+    wrong_lines_do_not_end_the_server
 }
 
 /// `ebb dev` runs with an issuer.
