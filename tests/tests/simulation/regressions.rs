@@ -9,8 +9,8 @@ use ebb_protocol::lifecycle::STUCK;
 use ebb_protocol::{EventRef, LifecycleData, LifecycleType};
 use ebb_tests::platform::sandbox;
 use ebb_tests::simulation::{
-    FaultInjector, FaultKind, ProviderUnit, SimOptions, Simulation, TableAccess, TargetEnd, TargetScenario, TraceMode,
-    UnitBehavior, WriteFate, simulate_target,
+    FaultInjector, FaultKind, ProviderUnit, SimOptions, SimTask, Simulation, TableAccess, TargetEnd, TargetScenario,
+    TraceMode, UnitBehavior, WriteFate, simulate_target,
 };
 
 use crate::every_injection_point::check_every_fault;
@@ -34,6 +34,16 @@ pub(crate) fn assert_end(simulation: &Simulation, phase: TargetPhase) -> TargetE
     let end = simulation.end(None);
     assert_eq!((end.phase, &end.violations), (Some(phase), &Vec::new()), "{}", simulation.trace());
     end
+}
+
+pub(crate) fn create(simulation: &Simulation, number: usize) -> SimTask<()> {
+    let instance = &simulation.instances[number];
+    simulation.send(instance, |platform, instance| async move { drop(platform.create(&instance).await) })
+}
+
+pub(crate) fn delete(simulation: &Simulation, number: usize) -> SimTask<()> {
+    let instance = &simulation.instances[number];
+    simulation.send(instance, |platform, instance| async move { platform.delete(&instance).await })
 }
 
 /// Deletes the target, which is then gone.
@@ -142,14 +152,11 @@ fn the_entry_of_a_run_has_the_document_that_it_applies() {
 fn instances_of_one_plan_read_their_own() {
     let target = with_an_event();
     let mut simulation = Simulation::new([&target], SimOptions { latency_ms: 10, ..SimOptions::default() });
-    let instances = ["a", "b"].map(|name| simulation.add(&target, name, &format!("{name}-uid"), None));
-    let platform = simulation.platform.clone();
     simulation.start_sweeps();
-    simulation.runtime.run(async move {
-        for instance in &instances {
-            assert!(platform.create(instance).await.is_none());
-        }
-    });
+    for (number, name) in ["a", "b"].into_iter().enumerate() {
+        simulation.add(&target, name, &format!("{name}-uid"), None);
+        simulation.runtime.run(create(&simulation, number));
+    }
     simulation.run_until_idle();
     let of = |name: &str| simulation.table.state().targets[name].clone();
     let first = of("a").plan;
@@ -318,15 +325,13 @@ fn a_removal_that_hangs_delays_no_other() {
     let target = target("preStart: {make: {webhook: {url: \"https://outside.test/once/make\"}}}\n");
     let options = SimOptions { retention: Some(Millis(1)), ..SimOptions::default() };
     let mut simulation = Simulation::new([&target], options);
-    let instances = ["s", "t"].map(|name| simulation.add(&target, name, name, None));
-    for instance in &instances {
-        let creation = simulation.send(instance, |platform, instance| async move { platform.create(&instance).await });
-        simulation.runtime.run(creation);
+    for (number, name) in ["s", "t"].into_iter().enumerate() {
+        simulation.add(&target, name, name, None);
+        simulation.runtime.run(create(&simulation, number));
     }
     simulation.run_until_idle();
-    for instance in &instances {
-        let deletion = simulation.send(instance, |platform, instance| async move { platform.delete(&instance).await });
-        simulation.runtime.run(deletion);
+    for number in 0..2 {
+        simulation.runtime.run(delete(&simulation, number));
     }
     simulation.run_until_idle();
     let round = || {

@@ -19,7 +19,7 @@ use ebb_tests::simulation::{
 use futures::future::join_all;
 
 use crate::crash_points::assert_none;
-use crate::regressions::{EVENT_MS, stuck, with_an_event, with_one_undo};
+use crate::regressions::{EVENT_MS, create, delete, stuck, with_an_event, with_one_undo};
 use crate::table_schedule::schedule;
 
 const SECOND: u64 = 1_000;
@@ -71,16 +71,6 @@ pub(crate) fn in_every_order(
     }
     assert!(most > operations / 2, "no order was followed for more than half of the operations");
     assert_none(wrong);
-}
-
-fn create(simulation: &Simulation, number: usize) -> SimTask<()> {
-    let instance = &simulation.instances[number];
-    simulation.send(instance, |platform, instance| async move { drop(platform.create(&instance).await) })
-}
-
-fn delete(simulation: &Simulation, number: usize) -> SimTask<()> {
-    let instance = &simulation.instances[number];
-    simulation.send(instance, |platform, instance| async move { platform.delete(&instance).await })
 }
 
 fn send_event(simulation: &Simulation, number: usize) -> SimTask<()> {
