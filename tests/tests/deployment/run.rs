@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use axum::http::Method;
 use ebb_flow::telemetry::Telemetry;
 use ebb_protocol::{
     CreatedToken, Hook, LifecycleData, LifecycleType, RunId, TargetKey, TaskId, Timestamp, Unit, WebhookSecret, id,
@@ -71,10 +70,6 @@ impl LifecycleRun {
         reply
     }
 
-    async fn remove(&self, path: &str) {
-        self.operator().request(Method::DELETE, path, None).await.is(204);
-    }
-
     /// Stores a document of a kind such as `Source`.
     async fn put(&self, kind: &str, name: &str, rest: &str) {
         let document = named(kind, name, rest).replace("OUTSIDE", self.outside.url());
@@ -128,11 +123,6 @@ impl LifecycleRun {
             is(&target).then_some(target)
         })
         .await
-    }
-
-    async fn created(&self, name: &str, uid: &str, plugin: &str, phase: &str) -> Value {
-        assert_eq!(self.create(name, uid, plugin, "").await, 202);
-        self.phase(name, uid, phase).await
     }
 
     /// Takes the steps with a name in `steps.yaml`.
@@ -196,8 +186,7 @@ async fn sources(instance: &LifecycleRun) {
     })
     .await;
     lists(instance).await;
-    instance.get("/v1/sources").await;
-    instance.remove("/v1/sources/events?force=true").await;
+    instance.take("no_sources").await;
     // A sweep drops what the lists have shown.
     let table = &instance.functions.table;
     until("the state of the lists to be removed", async || {
@@ -233,7 +222,6 @@ async fn lists(instance: &LifecycleRun) {
     instance.post("/v1/sources/events/reconcile", json!({"uids": []}), 200).await;
     list_again(table).await;
     instance.until("listed", "ended by the lists", |target| target["phase"] != "ready").await;
-    instance.remove("/v1/connections/listed?force=true").await;
 }
 
 /// Makes the source due, with what earlier lists lacked long ago. Waits for the next list.
@@ -250,7 +238,6 @@ async fn list_again(table: &Store) {
 
 /// Signs in to the console, deletes a target by the form of its page, and signs out.
 async fn console(instance: &LifecycleRun) {
-    instance.created("by-form", "1", "stuck", "ready").await;
     let browser = Browser::signed_in(&instance.functions.urls["Api"], TOKEN).await;
     let post = async |path: &str, fields: &[(&str, &str)]| {
         browser.post(path, Some(&browser.base), fields).await.is(200);
@@ -282,7 +269,7 @@ async fn agents(instance: &LifecycleRun) {
     instance.until("by-agent", "gone", |target| target["phase"] == "gone").await;
 }
 
-/// Publishes the plugins, reads them, and subscribes to phases.
+/// Publishes the plugins, reads them, subscribes to phases, and creates an instance.
 async fn publications(instance: &LifecycleRun, noise: &str) {
     instance.take("subscriptions").await;
     // The document and its compressed plan are too large for the table.
@@ -296,9 +283,9 @@ async fn publications(instance: &LifecycleRun, noise: &str) {
     instance.take("publications").await;
 }
 
-/// Creates an instance, a second one that waits for its name, and one that is deleted before it is created.
+/// Reads an instance. Creates a second one that waits for its name, and one that is deleted before it is created.
 async fn names_and_waiting(instance: &LifecycleRun) {
-    let target = instance.created("whole", "1", "whole", "ready").await;
+    let target = instance.phase("whole", "1", "ready").await;
     for run in target["runs"].as_array().unwrap() {
         let run = run["id"].as_str().unwrap();
         instance.get(&format!("/v1/runs/{run}")).await;

@@ -40,9 +40,6 @@ async fn updated(instance: &LifecycleRun, name: &str) {
 pub(crate) async fn all(instance: &LifecycleRun, noise: &str) {
     // The plan is too large for the table.
     instance.publish("held@1.0.0", &include_str!("documents/held.yaml").replace("NOISE", noise)).await;
-    instance.publish("plain@1.0.0", "preStart: {make: {webhook: {url: \"OUTSIDE/ok\"}}}\n").await;
-    let third = "preStart: {make: {retry: {attempts: 1}, webhook: {url: \"OUTSIDE/third\"}}}\n";
-    instance.publish("third@1.0.0", third).await;
     behind_callbacks(instance).await;
     behind_a_retry(instance).await;
 }
