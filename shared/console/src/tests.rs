@@ -56,10 +56,6 @@ fn run_value(text: &str, units: usize) -> Value {
     run
 }
 
-fn why(text: &str) -> TargetDiagnosis {
-    part("why", text)
-}
-
 fn page_of(detail: &TargetDetail, why: &TargetDiagnosis, selected: Option<&SelectedRun>) -> String {
     page_for(true, detail, why, selected)
 }
@@ -128,7 +124,7 @@ fn values_of_others_stay_text() {
 fn pages_are_small() {
     let assets: usize = assets::all().iter().map(|asset| asset.content.len()).sum();
     let text = "tenant-database-of-the-shop";
-    let (target, mut why) = (detail(text, 25), why(text));
+    let (target, mut why) = (detail(text, 25), part::<TargetDiagnosis>("why", text));
     let page = page_of(&target, &why, None);
     let list = shown(text, "targets", &json!({"targets": [[100, {}]], "filter": {}, "selection": ""}));
     why.failed = vec![why.failed[0].clone(); 20];
@@ -153,10 +149,10 @@ fn a_large_run_is_shortened() {
     }
     of_run.units[999].state = ebb_protocol::api::UnitState::Failed;
     let of_unit = SelectedRun { run: of_run.clone(), ..selected("db", 1_000, Some(900)) };
-    let page = page_of(&target, &why("x"), None);
+    let page = page_of(&target, &part("why", "x"), None);
     assert!(page.contains(">db/999</a>") && !page.contains(">db/900</a>"), "{page}");
     assert_eq!(page.matches("class=\"bars\"").count(), 60);
-    let page = page_of(&target, &why("x"), Some(&of_unit));
+    let page = page_of(&target, &part("why", "x"), Some(&of_unit));
     assert!(page.contains(">db/999</a>") && page.contains(">db/900</a>"), "{page}");
 }
 
@@ -257,7 +253,7 @@ fn shown(db: &str, page: &str, given: &Value) -> String {
                 chosen
             });
             let target = merged(&detail(db, 9), given.get("target"));
-            page_of(&target, &merged(&why(db), given.get("why")), chosen.as_ref())
+            page_of(&target, &merged(&part("why", db), given.get("why")), chosen.as_ref())
         }
         "targets" => {
             let filter: TargetListFilter = serde_json::from_value(given["filter"].clone()).unwrap();
@@ -315,7 +311,7 @@ fn shown(db: &str, page: &str, given: &Value) -> String {
         "history entry" => history_entry(viewer, (db, db), &part("entry", db)),
         "consequences" => {
             let waiting = given["waiting"].as_str();
-            bulk_consequences(of_action(), &merged(&why(db), given.get("why")), waiting, waiting).unwrap()
+            bulk_consequences(of_action(), &merged(&part("why", db), given.get("why")), waiting, waiting).unwrap()
         }
         "confirmation" | "outcomes" => {
             let of = |(name, text, is_ok): (String, String, bool)| {
@@ -371,15 +367,8 @@ fn pages_show_what_they_are_given() {
 fn a_list_is_ordered() {
     let rows: Vec<Value> = serde_json::from_str(include_str!("../tests/rows.json")).unwrap();
     let targets: Vec<(usize, Value)> = rows.into_iter().map(|row| (1, row)).collect();
-    for (sort, expected) in [
-        ("", "b g a s f u i r o"),
-        ("name", "a b f g i o r s u"),
-        ("-name", "u s r o i g f b a"),
-        ("age", "b a f g i o r s u"),
-        ("change", "s i f a u r o b g"),
-        ("owner", "b s g f a u i r o"),
-        ("cause", "s b g a f u i r o"),
-    ] {
+    let orders: Vec<[String; 2]> = serde_json::from_str(include_str!("../tests/orders.json")).unwrap();
+    for [sort, expected] in orders {
         let page = shown("db", "targets", &json!({"targets": targets, "filter": {"sort": sort}}));
         let links = page.split("<th scope=\"row\"><a href=\"/console/targets/sandbox/").skip(1);
         let names: Vec<&str> = links.map(|rest| rest.split('"').next().unwrap()).collect();
@@ -406,7 +395,7 @@ fn with_assets(page: &str) -> String {
 
 #[test]
 fn a_page_of_a_target() {
-    let page = page_of(&detail("db", 3), &why("db"), Some(&selected("db", 3, Some(2))));
+    let page = page_of(&detail("db", 3), &part("why", "db"), Some(&selected("db", 3, Some(2))));
     insta::assert_snapshot!(with_assets(&page).replace("><", ">\n<"));
 }
 
