@@ -20,6 +20,7 @@ use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use serde::Deserialize;
+use serde_json::Value;
 
 pub use crate::source::{LineColumn, SourceText};
 pub use collection::{CollectionDoc, CollectionEntry, CollectionForm, CollectionTarget};
@@ -43,7 +44,6 @@ pub use subscription::{
     CommentDoc, CommitStatusDoc, DeploymentDoc, PipelineStatusDoc, PostDoc, ReceiverDoc, StandardDoc, SubscriptionDoc,
 };
 pub use template_tree::TemplateTree;
-pub(crate) use ttl::TtlSchema;
 pub use ttl::{TtlDoc, TtlFrom};
 pub use unit::{
     ActionDoc, Cleanup, DescribeDoc, DurationMs, FailureClass, InfrakitDoc, InputDoc, InputSpec, NameList, ObjectDoc,
@@ -112,9 +112,43 @@ written_as! {
     for<T> At<T> => T;
     for<T> Named<T> => T;
     for<T> Entries<T> => BTreeMap<String, T>;
-    for<> TemplateTree => serde_json::Value;
-    for<> NameList => unit::NamesSchema;
-    for<> FailureClass => unit::FailureSchema;
+    for<> TemplateTree => Value;
+    for<> NameList => NamesSchema;
+    for<> FailureClass => FailureSchema;
+}
+
+/// Defines the JSON Schemas of values that can be written in several forms.
+macro_rules! forms {
+    ($($(#[$doc:meta])? $type:ident = $name:tt: $($form:ident($(#[$rule:meta])? $inner:ty)),+;)+) => {$(
+        $(#[$doc])?
+        #[derive(JsonSchema)]
+        #[schemars(untagged, rename = $name)]
+        #[expect(dead_code, reason = "only its schema is used")]
+        pub(crate) enum $type {
+            $($form($(#[$rule])? $inner)),+
+        }
+    )+};
+}
+
+forms! {
+    /// A public output: a template, or one with `show`.
+    PublicOutputSchema = "PublicOutput": Text(String), Full(PublicOutputDoc);
+    /// A variable of the environment: a template, or one that may be missing.
+    VariableSchema = "Variable": Text(String), Full(VariableSpec);
+    /// The time after the creation at which a target is deleted, or the lifetime from another start.
+    TtlSchema = "Ttl": AfterCreation(DurationMs), Full(TtlDoc);
+    /// A manifest, a list of manifests, or what embeds one.
+    ManifestSchema = "Manifest":
+        Inline(BTreeMap<String, Value>),
+        Several(#[schemars(length(min = 1))] Vec<BTreeMap<String, Value>>),
+        Embedded(#[schemars(regex(pattern = r"^@\{ *embed *\[ *yaml *\] *:.+\}$"))] String);
+    /// The condition of the first object, or a list with one for each object. `null` means the contract of its kind.
+    ConditionsSchema = "Conditions": First(String), Each(#[schemars(length(min = 1))] Vec<Option<String>>);
+    /// An input: a value, or a value with its destination.
+    InputSchema = "Input": Text(String), Number(f64), Boolean(bool), Full(InputSpec);
+    FailureSchema = "FailureClass": Name(String), Number(#[schemars(range(min = 1, max = 599))] u16);
+    /// One name or several.
+    NamesSchema = "NameList": One(String), Several(Vec<String>);
 }
 
 /// Defines the types of a `kind` with one value.

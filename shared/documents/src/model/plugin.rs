@@ -9,7 +9,8 @@ use semver::Version;
 use serde::Deserialize;
 
 use super::{
-    ApiVersion, At, Dialect, DurationMs, Entries, Named, ParamDoc, PluginKind, RetryDoc, SourceText, UnitSpec,
+    ApiVersion, At, Dialect, DurationMs, Entries, Named, ParamDoc, PluginKind, PublicOutputSchema, RetryDoc,
+    SourceText, UnitSpec,
 };
 use crate::cel::Scope;
 use crate::plan::{PLUGIN_UPDATE, RequiredEvidence};
@@ -94,15 +95,6 @@ pub struct PublicOutputDoc {
 pub enum OutputPresentation {
     /// The value is an `http` or `https` URL. Commit statuses and deployments link to the first one of a target.
     Link,
-}
-
-/// A public output: a template, or one with `show`.
-#[derive(JsonSchema)]
-#[schemars(untagged, rename = "PublicOutput")]
-#[expect(dead_code, reason = "only its schema is used")]
-enum PublicOutputSchema {
-    Text(String),
-    Full(PublicOutputDoc),
 }
 
 /// A rule for the hooks of a plugin.

@@ -9,7 +9,7 @@ use serde::de::Deserializer;
 
 use super::{
     ApiVersion, At, CollectionDoc, DefaultsDoc, Dialect, Entries, HookDoc, Named, PluginDoc, RunnerDoc, SourceText,
-    TemplateTree, TtlDoc, TtlSchema, UnitSpec, VersionRange, collection,
+    TemplateTree, TtlDoc, TtlSchema, UnitSpec, VariableSchema, VersionRange, collection,
 };
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
@@ -128,15 +128,6 @@ pub struct VariableSpec {
 /// Accepts an empty text, too.
 fn any_text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<At<String>, D::Error> {
     Option::deserialize(deserializer).map(Option::unwrap_or_default)
-}
-
-/// A variable of the environment: a template, or one that may be missing.
-#[derive(JsonSchema)]
-#[schemars(untagged, rename = "Variable")]
-#[expect(dead_code, reason = "only its schema is used")]
-enum VariableSchema {
-    Text(String),
-    Full(VariableSpec),
 }
 
 /// A resource with its name.

@@ -25,12 +25,3 @@ pub enum TtlFrom {
     /// The last document or event that was accepted.
     Activity,
 }
-
-/// The time after the creation at which a target is deleted, or the lifetime from another start.
-#[derive(JsonSchema)]
-#[schemars(untagged, rename = "Ttl")]
-#[expect(dead_code, reason = "only its schema is used")]
-pub(crate) enum TtlSchema {
-    AfterCreation(DurationMs),
-    Full(TtlDoc),
-}

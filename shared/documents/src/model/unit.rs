@@ -5,7 +5,7 @@ use serde::Deserialize;
 use serde::de::{Deserializer, Error as _, Unexpected};
 use serde_json::Value;
 
-use super::{At, Entries, Named, TemplateTree};
+use super::{At, ConditionsSchema, Entries, InputSchema, ManifestSchema, Named, TemplateTree};
 use crate::{PluginInterface, durations};
 
 /// A unit with its name, which is unique over all hooks of the plugin.
@@ -350,25 +350,6 @@ pub struct InfrakitDoc {
     pub max_processing_time: Option<DurationMs>,
 }
 
-/// A manifest, a list of manifests, or what embeds one.
-#[derive(JsonSchema)]
-#[schemars(untagged, rename = "Manifest")]
-#[expect(dead_code, reason = "only its schema is used")]
-enum ManifestSchema {
-    Inline(std::collections::BTreeMap<String, Value>),
-    Several(#[schemars(length(min = 1))] Vec<std::collections::BTreeMap<String, Value>>),
-    Embedded(#[schemars(regex(pattern = r"^@\{ *embed *\[ *yaml *\] *:.+\}$"))] String),
-}
-
-/// The condition of the first object, or a list with one for each object. `null` means the contract of its kind.
-#[derive(JsonSchema)]
-#[schemars(untagged, rename = "Conditions")]
-#[expect(dead_code, reason = "only its schema is used")]
-enum ConditionsSchema {
-    First(String),
-    Each(#[schemars(length(min = 1))] Vec<Option<String>>),
-}
-
 /// An input with its destination: a variable, a file, or both. The default is the variable of its name.
 #[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
 #[serde(rename = "FullInput", deny_unknown_fields)]
@@ -382,17 +363,6 @@ pub struct InputSpec {
     /// If true, a missing value leaves the input unset (Signadot's `valueFromSandbox`).
     #[serde(skip)]
     pub optional: bool,
-}
-
-/// An input: a value, or a value with its destination.
-#[derive(JsonSchema)]
-#[schemars(untagged, rename = "Input")]
-#[expect(dead_code, reason = "only its schema is used")]
-enum InputSchema {
-    Text(String),
-    Number(f64),
-    Boolean(bool),
-    Full(InputSpec),
 }
 
 /// An output. It has exactly one of `file`, `value` and `secret`.
@@ -496,14 +466,6 @@ impl<'de> Deserialize<'de> for FailureClass {
     }
 }
 
-#[derive(JsonSchema)]
-#[schemars(untagged, rename = "FailureClass")]
-#[expect(dead_code, reason = "only its schema is used")]
-pub(super) enum FailureSchema {
-    Name(String),
-    Number(#[schemars(range(min = 1, max = 599))] u16),
-}
-
 /// A number with its unit: `500ms`, `5s`, `5m`, `2h`, `1d`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, JsonSchema)]
 #[schemars(rename = "Duration")]
@@ -533,15 +495,6 @@ impl<'de> Deserialize<'de> for NameList {
         };
         written.into_iter().map(name).collect::<Result<_, _>>().map(Self)
     }
-}
-
-/// One name or several.
-#[derive(JsonSchema)]
-#[schemars(untagged, rename = "NameList")]
-#[expect(dead_code, reason = "only its schema is used")]
-pub(super) enum NamesSchema {
-    One(String),
-    Several(Vec<String>),
 }
 
 /// What the failure of a unit does to its run.
