@@ -59,33 +59,31 @@ impl std::fmt::Display for PluginReference {
 /// The allowed characters of a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NameSyntax {
-    /// Letters, digits, `-`.
     Signadot,
-    /// Letters, digits, `-`, `_`.
     Ours,
-    /// Letters, digits, `_`, no digit first.
     Environment,
-    /// Lower-case letters, digits, `-`. A kind may end with `-`.
     Kind,
 }
 
+impl NameSyntax {
+    /// Returns the characters beside letters and digits, true if one of them can be the last, and the rule for people.
+    fn parts(self) -> (&'static str, bool, &'static str) {
+        match self {
+            Self::Signadot => ("-", false, "letters, digits and `-`, a letter first, no `-` last"),
+            Self::Ours => ("-_", false, "letters, digits, `-` and `_`, a letter first, a letter or digit last"),
+            Self::Environment => ("_", true, "letters, digits and `_`, no digit first"),
+            Self::Kind => ("-", true, "lower-case letters, digits and `-`, a letter first"),
+        }
+    }
+}
+
 /// Returns true if a name has this syntax: it starts with a letter and does not end with `-` or `_`. A variable may
-/// start and end with `_`.
+/// start and end with `_`, and a kind may end with `-`.
 pub(crate) fn is_name(name: &str, shape: NameSyntax) -> bool {
-    let inner = |c: char| match shape {
-        NameSyntax::Signadot => c.is_ascii_alphanumeric() || c == '-',
-        NameSyntax::Ours => c.is_ascii_alphanumeric() || c == '-' || c == '_',
-        NameSyntax::Environment => c.is_ascii_alphanumeric() || c == '_',
-        NameSyntax::Kind => c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-',
-    };
-    let first = |c: char| match shape {
-        NameSyntax::Environment => c.is_ascii_alphabetic() || c == '_',
-        NameSyntax::Kind => c.is_ascii_lowercase(),
-        NameSyntax::Signadot | NameSyntax::Ours => c.is_ascii_alphabetic(),
-    };
-    let any_end = matches!(shape, NameSyntax::Environment | NameSyntax::Kind);
-    name.starts_with(first)
-        && name.chars().all(inner)
+    let (marks, any_end, _) = shape.parts();
+    let is_letter = |c: char| if shape == NameSyntax::Kind { c.is_ascii_lowercase() } else { c.is_ascii_alphabetic() };
+    name.starts_with(|c: char| is_letter(c) || (shape == NameSyntax::Environment && c == '_'))
+        && name.chars().all(|c| is_letter(c) || c.is_ascii_digit() || marks.contains(c))
         && (any_end || name.ends_with(|c: char| c.is_ascii_alphanumeric()))
 }
 
@@ -120,12 +118,7 @@ pub(crate) fn valid_name(name: &str, shape: NameSyntax) -> String {
 
 /// Returns the rule for a name, with a similar valid name if there is one.
 pub(crate) fn name_help(name: &str, shape: NameSyntax, most: usize) -> String {
-    let rule = match shape {
-        NameSyntax::Signadot => "letters, digits and `-`, a letter first, no `-` last",
-        NameSyntax::Ours => "letters, digits, `-` and `_`, a letter first, a letter or digit last",
-        NameSyntax::Environment => "letters, digits and `_`, no digit first",
-        NameSyntax::Kind => "lower-case letters, digits and `-`, a letter first",
-    };
+    let (.., rule) = shape.parts();
     tidied(name, shape, most).map_or_else(|| rule.to_owned(), |tidy| format!("{rule}: `{tidy}`"))
 }
 
