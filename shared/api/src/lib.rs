@@ -89,61 +89,42 @@ pub fn openapi() -> utoipa::openapi::OpenApi {
     document
 }
 
+/// Returns a router with handlers. Those of one path are in one group.
+macro_rules! handlers {
+    ($([$($handlers:tt)+])+) => { OpenApiRouter::with_openapi(ApiDoc::openapi())$(.routes(routes!($($handlers)+)))+ };
+}
+
 fn receive_routes() -> OpenApiRouter<ServerState> {
-    OpenApiRouter::with_openapi(ApiDoc::openapi())
-        .routes(routes!(routes::lifecycle::receive))
-        .routes(routes!(routes::sources::receive))
-        .routes(routes!(routes::target_requests::apply))
-        .routes(routes!(routes::target_requests::delete))
+    handlers! {
+        [routes::lifecycle::receive] [routes::sources::receive]
+        [routes::target_requests::apply] [routes::target_requests::delete]
+    }
 }
 
 fn complete_routes() -> OpenApiRouter<ServerState> {
-    OpenApiRouter::with_openapi(ApiDoc::openapi()).routes(routes!(routes::callbacks::complete))
+    handlers! { [routes::callbacks::complete] }
 }
 
 fn api_routes() -> OpenApiRouter<ServerState> {
-    OpenApiRouter::with_openapi(ApiDoc::openapi())
-        .routes(routes!(routes::plugins::list, routes::plugins::publish))
-        .routes(routes!(routes::plugins::versions))
-        .routes(routes!(routes::plugins::signing_secrets))
-        .routes(routes!(routes::plugins::get, routes::plugins::delete))
-        .routes(routes!(sources::list))
-        .routes(routes!(sources::get, sources::put, sources::delete))
-        .routes(routes!(connections::list))
-        .routes(routes!(connections::get, connections::put, connections::delete))
-        .routes(routes!(subscriptions::list))
-        .routes(routes!(subscriptions::get, subscriptions::put, subscriptions::delete))
-        .routes(routes!(routes::named_documents::retry_subscription))
-        .routes(routes!(routes::named_documents::reconcile_source))
-        .routes(routes!(routes::target_list::list))
-        .routes(routes!(routes::target_actions::act))
-        .routes(routes!(routes::target_changes::list))
-        .routes(routes!(routes::targets::get))
-        .routes(routes!(routes::targets::why))
-        .routes(routes!(routes::target_history::list))
-        .routes(routes!(routes::target_history::get))
-        .routes(routes!(routes::target_history::runs))
-        .routes(routes!(routes::targets::retry))
-        .routes(routes!(routes::targets::force_complete))
-        .routes(routes!(routes::targets::force_delete))
-        .routes(routes!(routes::tokens::list, routes::tokens::create))
-        .routes(routes!(routes::tokens::revoke))
-        .routes(routes!(routes::tokens::caller))
-        .routes(routes!(console::logins::create, console::logins::delete))
-        .routes(routes!(routes::runs::get))
-        .routes(routes!(routes::runs::logs))
-        .routes(routes!(routes::runs::rendered))
-        .routes(routes!(routes::plugins::preview))
-        .routes(routes!(routes::clusters::list))
-        .routes(routes!(routes::clusters::get, routes::clusters::put, routes::clusters::delete))
-        .routes(routes!(routes::clusters::rotate))
-        .routes(routes!(routes::clusters::register))
-        .routes(routes!(routes::clusters::poll))
-        .routes(routes!(routes::meta::checks))
-        .routes(routes!(routes::clusters::orphans))
-        .routes(routes!(routes::clusters::delete_orphans))
-        .routes(routes!(routes::meta::openapi_document))
-        .routes(routes!(routes::meta::health))
+    use routes::{clusters, meta, named_documents, plugins, runs, targets, tokens};
+    use routes::{target_actions, target_changes, target_history, target_list};
+    handlers! {
+        [plugins::list, plugins::publish] [plugins::versions] [plugins::signing_secrets]
+        [plugins::get, plugins::delete] [plugins::preview]
+        [sources::list] [sources::get, sources::put, sources::delete] [named_documents::reconcile_source]
+        [connections::list] [connections::get, connections::put, connections::delete]
+        [subscriptions::list] [subscriptions::get, subscriptions::put, subscriptions::delete]
+        [named_documents::retry_subscription]
+        [target_list::list] [target_actions::act] [target_changes::list]
+        [targets::get] [targets::why] [targets::retry] [targets::force_complete] [targets::force_delete]
+        [target_history::list] [target_history::get] [target_history::runs]
+        [tokens::list, tokens::create] [tokens::revoke] [tokens::caller]
+        [console::logins::create, console::logins::delete]
+        [runs::get] [runs::logs] [runs::rendered]
+        [clusters::list] [clusters::get, clusters::put, clusters::delete] [clusters::rotate]
+        [clusters::register] [clusters::poll] [clusters::orphans] [clusters::delete_orphans]
+        [meta::checks] [meta::openapi_document] [meta::health]
+    }
 }
 
 fn all_routes() -> OpenApiRouter<ServerState> {
