@@ -13,25 +13,18 @@ pub(crate) trait RoutePermission {
 }
 
 macro_rules! route_permissions {
-    ($($name:ident),*) => {$(
+    ($($name:ident)+) => {$(
         pub(crate) enum $name {}
 
         impl RoutePermission for $name {
             const NEEDED: ApiPermission<'static> = ApiPermission::$name;
         }
-    )*};
+    )+};
 }
 
-route_permissions!(
-    ReadPlugins,
-    PublishPlugin,
-    ReadTargets,
-    WriteTargets,
-    ReadSources,
-    WriteSources,
-    ReadConnections,
-    Operate
-);
+route_permissions! {
+    ReadPlugins PublishPlugin ReadTargets WriteTargets ReadSources WriteSources ReadConnections Operate
+}
 
 /// The state of the server, for a request whose sender has the permission `P`. It follows the arguments that reject a
 /// wrong path, and precedes those that reject wrong parameters or a wrong body.
