@@ -48,15 +48,7 @@ use crate::{Exit, OutputArgs, Result, ServerArgs, TargetCommandArgs, connect, ou
 
 /// Create the resources that sandboxes need, and delete them when the sandboxes end
 #[derive(Debug, Parser)]
-#[command(
-    name = "ebb",
-    version,
-    after_help = "Examples:\n  ebb run sandbox.yaml --plugin plugin.yaml --rm\n  ebb apply -f plugin.yaml -f sandbox.yaml\n  ebb why pr-1\n\n\
-                  Exit codes: 0 success, 1 the run failed or the document is invalid, 2 usage or internal error, 124 \
-                  the time limit of a wait ended, 130 interrupted.\nData goes to standard output, messages to standard error.\n\n\
-                  Environment: EBB_URL has the URL of the server, EBB_TOKEN its bearer token, EBB_WEBHOOK_SECRET the \
-                  secret that signs webhooks."
-)]
+#[command(name = "ebb", version, after_help = include_str!("after_help.txt").trim_end())]
 pub(crate) struct EbbCli {
     #[command(flatten)]
     server: ServerArgs,
