@@ -165,7 +165,7 @@ fn actions_without_effect_are_not_offered() {
         [(BulkAction::Delete, "delete", &deletable[..]), (BulkAction::Retry, "retry", &[Failed, Stuck])]
     {
         for phase in [Starting, Ready, Updating, Failed, Stopping, Stuck, Gone] {
-            let (mut target, why) = (detail("db", 1), TargetDiagnosis { phase, ..why("db") });
+            let (mut target, why) = (detail("db", 1), TargetDiagnosis { phase, ..part("why", "db") });
             target.info.phase = phase;
             let page = page_of(&target, &why, None);
             // While units run, each request renders the page.
@@ -191,7 +191,7 @@ fn steps_have_actions() {
         serde_json::from_str(include_str!("../tests/steps.json")).unwrap();
     let target = detail("db", 1);
     for (step, commands, expected) in rows {
-        let why = TargetDiagnosis { next_steps: vec![step.clone()], ..why("db") };
+        let why = TargetDiagnosis { next_steps: vec![step.clone()], ..part("why", "db") };
         for rights in [true, false] {
             let page = page_for(rights, &target, &why, None);
             let (_, steps) = page.split_once("<ol class=\"steps\">").unwrap();

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use ebb_documents::compile::{EdgeReason, edges};
-use ebb_documents::model::{ConnectionDoc, PluginDoc, RouteGroupDoc, SourceDoc, SubscriptionDoc};
+use ebb_documents::model::RouteGroupDoc;
 use ebb_documents::plan::{Action, InfrakitAction, Plan, PluginInterface, Template, UnitRef, UntilPlan, WebhookAction};
 use ebb_documents::render::{self, KnownOutputs, RenderValue, RenderedUnit, RequestBody, TargetFacts, UnitContext};
 use ebb_documents::{Document, DocumentVars, NoFiles, durations, load};
@@ -28,10 +28,7 @@ pub async fn preview(env: &Env, document: &str) -> Result<PlanPreview, RequestEr
         Document::Sandbox(target) | Document::RouteGroup(RouteGroupDoc { target, .. }) => {
             (target.target_kind.map_or_else(|| SANDBOX.to_owned(), |kind| kind.value), target.name.value)
         }
-        Document::Plugin(PluginDoc { name, .. })
-        | Document::Source(SourceDoc { name, .. })
-        | Document::Connection(ConnectionDoc { name, .. })
-        | Document::Subscription(SubscriptionDoc { name, .. }) => (SANDBOX.to_owned(), name.value),
+        other => (SANDBOX.to_owned(), other.name().to_owned()),
     };
     let instance = TargetKey::new(&kind, &name).instance("");
     let (plan, notes) =

@@ -12,7 +12,8 @@ use ebb_engine::{Hook, Millis, TargetChange, TargetPhase, Timestamp};
 use ebb_protocol::lifecycle::OutcomeData;
 use ebb_protocol::sign::sign_with;
 use ebb_protocol::{
-    MessageId, OutputValue, RunId, SecretText, TargetKey, TargetStopCause, WebhookKeys, cloudevents, id, rfc3339,
+    MessageId, OutputValue, RunId, SecretText, TargetKey, TargetStopCause, WebhookKeys, cloudevents, id, limits,
+    rfc3339,
 };
 use ebb_store::{NamedKind, PhaseNotice, TargetHead};
 use serde::Serialize;
