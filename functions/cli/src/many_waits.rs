@@ -7,10 +7,8 @@ use ebb_protocol::api::{ChangeList, TargetInfo, TargetOutcome, TargetPhase, Targ
 
 use crate::output::PrintLine;
 use crate::silence::repeated;
-use crate::{ApiClient, Exit, FollowGoal, InterruptCount, Result, TargetRef, labels, output, timing};
+use crate::{ApiClient, Exit, FollowGoal, InterruptCount, PollPauses, Result, TargetRef, labels, output, timing};
 
-/// The pause between two requests for changes while a command waits.
-const PAUSE: Duration = Duration::from_secs(1);
 /// The time after which a command that waits lists the targets although none has changed: a change can get lost.
 const LIST_INTERVAL: Duration = Duration::from_secs(30);
 
@@ -29,7 +27,9 @@ pub(crate) async fn wait_until_ended(
     let (begun, interrupts) = (Instant::now(), InterruptCount::listen()?);
     let kind = open.first().map(|outcome| outcome.kind.clone());
     let mut list = ChangedList::new(kind.filter(|kind| open.iter().all(|outcome| outcome.kind == *kind)));
+    let mut pauses = PollPauses::default();
     while !open.is_empty() {
+        let sent = Instant::now();
         match list.read(client, open, goal).await {
             Ok(None) => {}
             Ok(Some(seen)) => {
@@ -53,7 +53,7 @@ pub(crate) async fn wait_until_ended(
             return Ok(Exit::TimedOut);
         };
         tokio::select! {
-            () = tokio::time::sleep(PAUSE.min(left)) => {}
+            () = tokio::time::sleep(pauses.after(sent.elapsed()).min(left)) => {}
             () = interrupts.more_than(0) => return Ok(Exit::Interrupted),
         }
     }

@@ -6,12 +6,9 @@ use ebb_protocol::api::{TargetDetail, TargetOutcome, TargetPhase};
 
 use super::get::check_kind;
 use crate::{
-    ApiClient, CliError, CommandTargets, Exit, FollowGoal, InterruptCount, KindArgs, OutputArgs, Result, SelectorArgs,
-    TargetRef, WatchedInstance, bulk, lifecycle, list_command, output, timing, watched,
+    ApiClient, CliError, CommandTargets, Exit, FollowGoal, InterruptCount, KindArgs, OutputArgs, PollPauses, Result,
+    SelectorArgs, TargetRef, WatchedInstance, bulk, lifecycle, list_command, output, timing, watched,
 };
-
-/// The pause between two requests for a target that does not exist yet.
-const PAUSE: Duration = Duration::from_secs(1);
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct WaitCommandArgs {
@@ -112,8 +109,9 @@ impl WaitCommandArgs {
     /// Waits until the target exists. Returns `None` after an interrupt.
     async fn created(&self, client: &ApiClient, target: &TargetRef, begun: Instant) -> Result<Option<TargetDetail>> {
         let interrupts = InterruptCount::listen()?;
-        let mut reported: Option<String> = None;
+        let (mut reported, mut pauses): (Option<String>, _) = (None, PollPauses::default());
         loop {
+            let sent = Instant::now();
             let (seen, rejection) = client.target_or_rejection(target).await?;
             if let Some(seen) = seen.filter(exists) {
                 return Ok(Some(seen));
@@ -132,7 +130,7 @@ impl WaitCommandArgs {
                 });
             };
             tokio::select! {
-                () = tokio::time::sleep(PAUSE.min(left)) => {}
+                () = tokio::time::sleep(pauses.after(sent.elapsed()).min(left)) => {}
                 () = interrupts.more_than(0) => return Ok(None),
             }
         }

@@ -13,8 +13,23 @@ use crate::silence::{LONGEST_SILENCE, ServerSilence};
 use crate::{ApiClient, InterruptCount, LocalServer, Result, TargetRef, printable, timing};
 
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
-/// The pause after a slow request, as a multiple of its duration. It limits the load on the server to a sixth.
+/// The pause after slow requests, as a multiple of their duration. It limits the load on the server to a sixth.
 const PAUSE_FACTOR: u32 = 5;
+
+/// The pauses between the requests of a command that waits.
+#[derive(Default)]
+pub(crate) struct PollPauses {
+    former: Duration,
+}
+
+impl PollPauses {
+    /// Returns the pause after a request that took `took`. A single slow request is no sign of load: every five seconds, one
+    /// waits for relays.
+    pub(crate) fn after(&mut self, took: Duration) -> Duration {
+        let former = std::mem::replace(&mut self.former, took);
+        POLL_INTERVAL.max(took.min(former) * PAUSE_FACTOR)
+    }
+}
 
 /// The end of a wait. The command line has `ready` and `gone`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -77,13 +92,13 @@ pub(crate) async fn follow(
     let begun = Instant::now();
     let mut silence = ServerSilence::default();
     let mut reported = false;
-    let mut running = AttemptStarts::default();
+    let (mut running, mut pauses) = (AttemptStarts::default(), PollPauses::default());
     let mut last = None;
     let ended = async {
         loop {
             let sent = Instant::now();
             let response = client.target(&instance.target).await;
-            let pause = POLL_INTERVAL.max(sent.elapsed() * PAUSE_FACTOR);
+            let pause = pauses.after(sent.elapsed());
             match response {
                 Ok(seen) => {
                     silence.note_response().into_iter().for_each(|note| screen.print(note));
@@ -239,6 +254,14 @@ mod tests {
                 serde_json::from_value(target).unwrap()
             });
             assert_eq!(outcome(&fixtures::instance(), goal, seen.as_ref()), expected, "{case}");
+        }
+    }
+
+    #[test]
+    fn one_slow_request_does_not_delay_the_next() {
+        let mut pauses = PollPauses::default();
+        for (took, pause) in fixtures::rows::<(u64, u64)>("one_slow_request_does_not_delay_the_next") {
+            assert_eq!(pauses.after(Duration::from_millis(took)), Duration::from_millis(pause), "{took}");
         }
     }
 

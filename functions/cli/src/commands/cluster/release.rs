@@ -24,7 +24,7 @@ const VALUES: &str = "values.yaml";
 const CHART: &str = concat!("chart-", env!("CARGO_PKG_VERSION"));
 /// The time after which an installed relay has to be up.
 const UP_TIME: Duration = Duration::from_secs(60);
-const PAUSE: Duration = Duration::from_secs(2);
+const PAUSE: Duration = Duration::from_millis(200);
 
 /// Pairs the names of the chart's files with their texts.
 macro_rules! files {

@@ -12,8 +12,8 @@ use super::{LogsArgs, clean, heading, last_lines, stamp};
 use crate::{ApiClient, Exit, LONGEST_SILENCE, Result, ServerSilence, TargetRef, joined_lines, output, printable};
 
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
-/// The pause after a slow request, as a multiple of its duration.
-const PAUSE_FACTOR: u32 = 3;
+/// The pause after a slow request.
+const LONG_INTERVAL: Duration = Duration::from_millis(400);
 
 #[derive(Default)]
 struct LogPrinter {
@@ -74,7 +74,7 @@ impl LogsArgs {
                 }
                 Err(error) => return Err(error),
             }
-            tokio::time::sleep(POLL_INTERVAL.max(sent.elapsed() * PAUSE_FACTOR)).await;
+            tokio::time::sleep(sent.elapsed().clamp(POLL_INTERVAL, LONG_INTERVAL)).await;
         }
     }
 
