@@ -11,10 +11,11 @@ use std::time::{Duration, Instant};
 
 use ebb_protocol::limits::{self, BATCH_RESPONSE_BODY};
 use ebb_protocol::relay::{BATCH, RESPONSE_MARGIN, VERSION};
-use ebb_protocol::{Batch, BatchResponse, RelayInfo, RelayRequest, RelayResponse, TaskId, TaskState};
+use ebb_protocol::{ApiServerState, Batch, BatchResponse, RelayInfo, RelayRequest, RelayResponse, TaskId, TaskState};
 use futures::StreamExt as _;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
+use crate::error::within;
 use crate::reconcile::{CONFLICT_PAUSE, task_events};
 use crate::{ReconcileError, Reconciler, Relay, Result, millis, names, now_ms, task_waits};
 
@@ -22,6 +23,8 @@ use crate::{ReconcileError, Reconciler, Relay, Result, millis, names, now_ms, ta
 const AT_ONCE: usize = 16;
 /// The time for which a request is repeated after conflicting writes.
 const CONFLICT_RETRY: Duration = Duration::from_secs(10);
+/// The time within which the API server has to respond to [`RelayRequest::About`].
+const API_SERVER_WAIT: Duration = Duration::from_millis(1500);
 /// Maximum bytes of the UID of another cluster in an error.
 const MAX_UID: usize = 128;
 /// Bytes of a [`BatchResponse`] in addition to its large responses.
@@ -232,6 +235,7 @@ impl Reconciler {
                 up_ms: millis(self.opened.elapsed()),
                 tasks: u64::try_from(self.registry.count()).unwrap_or(u64::MAX),
                 policy: Some(self.policy.report(&self.settings.default_namespace)),
+                api_server: Some(self.api_server_state().await),
             }),
             RelayRequest::Call(request) => RelayResponse::Service(self.call_service(request, received).await?),
             RelayRequest::List { after } => RelayResponse::Listing(self.list(after.as_deref()).await?),
@@ -243,6 +247,13 @@ impl Reconciler {
             RelayRequest::Unreadable { is_start: true, reason } => RelayResponse::Refused(reason.clone()),
             RelayRequest::Unreadable { is_start: false, reason } => RelayResponse::Unavailable(reason.clone()),
         })
+    }
+
+    async fn api_server_state(&self) -> ApiServerState {
+        let tried = async { self.read_namespace("kube-system").await.map_err(ReconcileError::Api) };
+        let failed = within(API_SERVER_WAIT, tried).await.err();
+        let failed = failed.filter(|error| error.kind().1.is_none_or(|code| code >= 500));
+        failed.map_or(ApiServerState::Responds, |error| ApiServerState::Fails(error.to_string()))
     }
 }
 

@@ -49,7 +49,7 @@ pub use evidence::Evidence;
 pub use history::*;
 pub use id::{EventRef, InstanceRef, RunId, TargetKey, TaskId, digest, is_dns_label, short_digest};
 pub use lifecycle::{FieldError, LifecycleData, LifecycleResponse, LifecycleResult, OutputValue, TargetStopCause};
-pub use listing::{ClusterListing, RelayInfo, ReportedNamespace, ReportedPolicy};
+pub use listing::{ApiServerState, ClusterListing, RelayInfo, ReportedNamespace, ReportedPolicy};
 pub use named_secrets::{NamedSecrets, SecretReader, SecretText, is_secret_name};
 pub use object_status::{MAX_OBJECTS, ObjectState, ObjectStatus};
 pub use pull::ReplyOutcome;

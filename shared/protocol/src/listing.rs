@@ -18,6 +18,18 @@ pub struct RelayInfo {
     /// The policy in force. A relay of an earlier version reports none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policy: Option<ReportedPolicy>,
+    /// A relay of an earlier version does not try its API server.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub api_server: Option<ApiServerState>,
+}
+
+/// Whether the API server of a cluster responds to its relay.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum ApiServerState {
+    Responds,
+    /// The reason.
+    Fails(String),
 }
 
 /// The maximum number of names in each part of a reported policy.

@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use ebb_egress::HttpCall;
 use ebb_engine::{Millis, Timestamp};
 use ebb_kube::podspec::ClusterPolicy;
-use ebb_protocol::listing::{ClusterListing, RelayInfo};
+use ebb_protocol::listing::{ApiServerState, ClusterListing, RelayInfo};
 use ebb_protocol::relay::{
     EnsureTask, RelayRequest, RelayResponse, ServiceRequest, ServiceResponse, TaskId, TaskState,
 };
@@ -209,8 +209,15 @@ impl RelayClient for ClusterRelay {
     }
 
     async fn about(&self, cluster: &str) -> Result<(RelayInfo, String), RelayError> {
-        match self.request(&self.named(Some(cluster).into()).await?, RelayRequest::About).await? {
-            (RelayResponse::About(about), uid) => Ok((about, uid)),
+        let (cluster, since) = (self.named(Some(cluster).into()).await?, self.sender.clock.now());
+        match self.request(&cluster, RelayRequest::About).await? {
+            (RelayResponse::About(about), uid) => {
+                // An outage also ends without a task.
+                if about.api_server == Some(ApiServerState::Responds) {
+                    self.observe(&cluster, since, None);
+                }
+                Ok((about, uid))
+            }
             (other, _) => Err(unexpected(&other)),
         }
     }

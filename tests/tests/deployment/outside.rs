@@ -97,7 +97,8 @@ fn reply(sealed: &SealedBatch, ended_task: &TaskId, seen: &SeenTraces, http: &re
         RelayRequest::Call(_) => RelayResponse::Refused("this relay calls no services".to_owned()),
         RelayRequest::Unreadable { reason, .. } => RelayResponse::Unavailable(reason),
         RelayRequest::About => {
-            RelayResponse::About(RelayInfo { version: "1".to_owned(), up_ms: 1, tasks: 0, policy: None })
+            let version = "1".to_owned();
+            RelayResponse::About(RelayInfo { version, up_ms: 1, tasks: 0, policy: None, api_server: None })
         }
         RelayRequest::List { .. } => RelayResponse::Listing(listing(ended_task)),
     });

@@ -8,7 +8,7 @@ use crate::objects::names_object;
 use crate::{Reconciler, TaskRecord, error_message, status, task_waits};
 
 impl Reconciler {
-    async fn read_namespace(&self, namespace: &str) -> kube::Result<Option<Namespace>> {
+    pub(crate) async fn read_namespace(&self, namespace: &str) -> kube::Result<Option<Namespace>> {
         let api: Api<Namespace> = Api::all(self.client.clone());
         match api.get(namespace).await {
             // Another 404 would not be about the namespace.

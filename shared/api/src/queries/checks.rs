@@ -147,11 +147,11 @@ async fn relays(env: &Env, store: &Store) -> Vec<HealthCheck> {
     let mut others = store.list_clusters().await.unwrap_or_default();
     others.retain(|item| !connected.iter().any(|cluster| cluster.name == item.name));
     let checks = connected.into_iter().map(move |cluster| async move {
-        let (name, outage) = (format!("relay/{}", cluster.name), outages.get(&cluster.name));
+        let (name, recorded) = (format!("relay/{}", cluster.name), outages.get(&cluster.name).cloned());
         let steps = async {
-            let mut about = clusters::about(env, cluster).await;
+            let mut about = clusters::about(env, cluster, recorded).await;
             clusters::explain(env, &mut about, denials);
-            match (about.error, outage) {
+            match (about.error, about.outage) {
                 (Some(error), _) => Err(error),
                 // The relay responds, but cannot execute tasks.
                 (None, Some(outage)) => Err(format!("degraded since {}: {}", outage.since, outage.reason)),

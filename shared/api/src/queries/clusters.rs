@@ -6,8 +6,8 @@ use std::time::Duration;
 use ebb_documents::plan::{Plan, cluster_name};
 use ebb_engine::TargetPhase;
 use ebb_protocol::{
-    ClusterDetail, ClusterInfo, ClusterRegistration, ClusterState, RelayOutage, ReportedPolicy, TargetKey,
-    TransportKind, limits, rfc3339,
+    ApiServerState, ClusterDetail, ClusterInfo, ClusterRegistration, ClusterState, RelayOutage, ReportedPolicy,
+    TargetKey, TransportKind, limits, rfc3339,
 };
 use ebb_store::{ClusterFault, ClusterFaultKind, ClusterItem, ListPage, Store, TargetHead, TargetList};
 use tokio::time::Instant;
@@ -37,9 +37,17 @@ pub(crate) async fn described(env: &Env, only: Option<&str>) -> FlowResult<(Vec<
     connected.retain(|cluster| only.is_none_or(|name| name == cluster.name));
     registered.retain(|item| only.is_none_or(|name| name == item.name));
     let is_connected = |item: &&ClusterItem| connected.iter().any(|cluster| cluster.name == item.name);
-    let others: Vec<ClusterInfo> =
-        registered.iter().filter(|item| !is_connected(item)).map(|item| unconnected(env, item)).collect();
-    let requests = connected.into_iter().map(|cluster| about(env, cluster));
+    let (mut outages, denials) = match connected.is_empty() && registered.is_empty() {
+        true => (BTreeMap::new(), BTreeMap::new()),
+        false => (outages(&env.store).await?, env.store.read_faults(ClusterFaultKind::Denial).await?),
+    };
+    let others = registered.iter().filter(|item| !is_connected(item));
+    let others = others.map(|item| ClusterInfo { outage: outages.remove(&item.name), ..unconnected(env, item) });
+    let others: Vec<ClusterInfo> = others.collect();
+    let requests = connected.into_iter().map(|cluster| {
+        let recorded = outages.remove(&cluster.name);
+        about(env, cluster, recorded)
+    });
     let mut clusters = futures::future::join_all(requests).await;
     clusters.extend(others);
     let created = |name: &str| registered.iter().find(|item| item.name == name).map(|item| item.created);
@@ -49,14 +57,7 @@ pub(crate) async fn described(env: &Env, only: Option<&str>) -> FlowResult<(Vec<
     });
     futures::future::try_join_all(policies).await?;
     clusters.sort_by(|one, other| one.name.cmp(&other.name));
-    if !clusters.is_empty() {
-        let (mut outages, denials) =
-            (outages(&env.store).await?, env.store.read_faults(ClusterFaultKind::Denial).await?);
-        for cluster in &mut clusters {
-            explain(env, cluster, &denials);
-            cluster.outage = outages.remove(&cluster.name);
-        }
-    }
+    clusters.iter_mut().for_each(|cluster| explain(env, cluster, &denials));
     Ok((clusters, registered))
 }
 
@@ -123,12 +124,24 @@ pub(super) fn unconnected(env: &Env, item: &ClusterItem) -> ClusterInfo {
     ClusterInfo { name, transport, state: Some(state), uid, error: Some(error), ..ClusterInfo::default() }
 }
 
-pub(super) async fn about(env: &Env, cluster: ConnectedCluster) -> ClusterInfo {
+/// Asks the relay of a cluster about itself and its API server. `recorded` is the outage that requests for units have found.
+pub(super) async fn about(env: &Env, cluster: ConnectedCluster, recorded: Option<RelayOutage>) -> ClusterInfo {
     let ConnectedCluster { name, polls, uid, .. } = cluster;
     let transport = if polls { TransportKind::Pull } else { TransportKind::Push };
-    let info = ClusterInfo { name, transport, state: Some(ClusterState::Down), uid, ..ClusterInfo::default() };
+    let (since, state) = (rfc3339(env.now()), Some(ClusterState::Down));
+    let info = ClusterInfo { name, transport, state, uid, outage: recorded, ..ClusterInfo::default() };
     match env.relay.about(&info.name).await {
         Ok((about, reported)) => ClusterInfo {
+            outage: match about.api_server {
+                None => info.outage,
+                Some(ApiServerState::Responds) => None,
+                Some(ApiServerState::Fails(reason)) => Some(RelayOutage {
+                    cluster: info.name.clone(),
+                    since: info.outage.map_or(since, |recorded| recorded.since),
+                    reason: limits::message(&reason),
+                    units: Vec::new(),
+                }),
+            },
             state: Some(ClusterState::Up),
             uid: Some(limits::message(&reported)),
             version: Some(limits::message(&about.version)),

@@ -95,7 +95,7 @@ async fn every_request_is_signed_and_gets_its_response() {
     assert_eq!(relay.release(UnitCluster::default(), "instance").await, Ok(()));
     assert_eq!(relay.delete("default", &task()).await, Ok(()));
     respond(json!({"about": {"version": "1", "upMs": 2, "tasks": 3}}));
-    let about = RelayInfo { version: "1".to_owned(), up_ms: 2, tasks: 3, policy: None };
+    let about = RelayInfo { version: "1".to_owned(), up_ms: 2, tasks: 3, policy: None, api_server: None };
     assert_eq!(relay.about("default").await, Ok((about, "uid".to_owned())));
     respond(json!({"listing": {"nextToken": "2"}}));
     let listing = ClusterListing { next_token: Some("2".to_owned()), ..ClusterListing::default() };
