@@ -48,6 +48,9 @@ pub enum PolicyViolation {
 /// The end of a refusal that an operator can change.
 const ADVICE: &str = "; an operator of this deployment can allow it with EBB_EGRESS_NETWORKS (on AWS the parameter \
                       EgressNetworks)";
+/// The end of the error of a name that only the pods of a Kubernetes cluster resolve.
+const IN_CLUSTER: &str = "; only the pods of a cluster reach a Service by such a name: call it in a pod unit of this cluster, \
+                          for example with curl, or give it an address that the control plane reaches";
 const EXPECTED: &str = "expected host names, and parts of 10.0.0.0/8, 172.16.0.0/12, 192.168.0.0/16, 100.64.0.0/10 or \
                         fc00::/7";
 
@@ -206,10 +209,13 @@ impl Resolve for GuardedResolver {
         let policy = Arc::clone(&self.policy);
         let text = name.as_str().to_owned();
         let resolving = self.inner.resolve(name);
+        let is_local = [".svc", ".cluster.local"].iter().any(|end| text.trim_end_matches('.').ends_with(end));
+        let advice = if is_local { IN_CLUSTER } else { "" };
         Box::pin(async move {
             let mut refused = None;
             let mut open = Vec::new();
-            for address in resolving.await? {
+            let found = resolving.await;
+            for address in found.map_err(|error| if is_local { format!("{error}{advice}").into() } else { error })? {
                 match policy.check_address(address.ip(), Some(&text)) {
                     Ok(()) => open.push(address),
                     Err(refusal) => refused = Some(refusal),
@@ -219,7 +225,7 @@ impl Resolve for GuardedResolver {
                 Some(PolicyViolation::Address { address, range, advice }) if open.is_empty() => {
                     Err(PolicyViolation::Name { name: text, address, range, advice }.into())
                 }
-                _ if open.is_empty() => Err(format!("the name {text} has no address").into()),
+                _ if open.is_empty() => Err(format!("the name {text} has no address{advice}").into()),
                 _ => Ok(Box::new(open.into_iter()) as Addrs),
             }
         })
