@@ -24,7 +24,7 @@ pub use merge::{merge, parse, strategic};
 pub use names::{is_label, name_violations, with_article};
 pub use pod_checks::{PodOrigin, pod_violations};
 pub use pod_defaults::{fill_defaults, named_account};
-pub use policy::{AllowedService, ClusterPolicy, NamespacePolicy, PodSecurityLevel};
+pub use policy::{AllowedService, ClusterPolicy, NamespacePolicy, PodSecurityLevel, full_kind, kind_fix};
 pub use reserved::{RESERVED_PREFIX, is_reserved, is_reserved_key};
 
 use std::fmt;

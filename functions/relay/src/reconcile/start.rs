@@ -190,7 +190,11 @@ impl Reconciler {
                             return match (api_refusal(&error), status(&error)) {
                                 (Some(code), _) => {
                                     let why = self.explain_error(object_ref.namespace.as_deref(), &error).await;
-                                    fail(code, &format!("{object_ref}: {why}"))
+                                    let fix = match why.contains(" cannot create resource ") {
+                                        true => format!("; {}", object_ref.right_fix()),
+                                        false => String::new(),
+                                    };
+                                    fail(code, &format!("{object_ref}: {why}{fix}"))
                                 }
                                 (None, Some(409)) => Err(ReconcileError::Conflict.into()),
                                 (None, _) => Err(error.into()),

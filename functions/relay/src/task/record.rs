@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use ebb_kube::podspec;
 use ebb_protocol::{CallbackEndpoint, FailureReason, ObjectTask, TaskCompletion, TaskId, TaskNames, short_digest};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -265,6 +266,11 @@ impl ObjectRef {
             namespace: Some(namespace.to_owned()),
             name: name.to_owned(),
         }
+    }
+
+    /// Returns the command that grants the rights to objects of this kind.
+    pub(crate) fn right_fix(&self) -> String {
+        podspec::kind_fix(&podspec::full_kind(&self.api_version, &self.kind), self.namespace.is_some())
     }
 
     /// Returns the label of records whose tasks use the object.

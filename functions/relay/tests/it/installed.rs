@@ -214,6 +214,7 @@ async fn an_installed_relay_runs_tasks_with_the_rights_of_the_chart() {
     };
     let account = format!("User \"system:serviceaccount:{relay}:ebb-relay\" cannot get resource \"configmaps\"");
     assert!(message.starts_with("the relay has no right to ") && message.contains(&account), "{message}");
+    assert!(message.ends_with(": ebb cluster connect NAME --apply --kind ConfigMap"), "{message}");
     let label = json!({"ebb.dev/aggregate-to-relay": "true"});
     let grant = json!({"metadata": {"name": relay, "labels": label}, "rules": [rights::rule_for("", "configmaps")]});
     let roles: Api<ClusterRole> = Api::all(client.clone());

@@ -76,6 +76,7 @@ aggregationRule:
 {{- $_ := set $policy "kinds" (concat $policy.kinds (list "ConfigMap" "Secret") | uniq) -}}
 {{- end -}}
 {{- $_ := set $policy "kinds" (concat $policy.kinds (keys .Values.grantedKinds | sortAlpha) | uniq) -}}
+{{- $_ := set $policy "clusterKinds" (concat $policy.clusterKinds (keys .Values.grantedClusterKinds | sortAlpha) | uniq) -}}
 {{- if not (hasKey $policy.namespaces .Values.unitNamespace) }}{{ $_ := set $policy.namespaces .Values.unitNamespace list }}{{ end -}}
 {{- toYaml $policy }}
 {{- end -}}

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use ebb_engine::{Hook, ResourceEffect};
 use ebb_kube::podspec::{
-    ClusterPolicy, PodOrigin, PodspecViolation, bound_violations, manifest_violations, pod_violations,
+    ClusterPolicy, PodOrigin, PodspecViolation, bound_violations, full_kind, manifest_violations, pod_violations,
 };
 use serde_json::{Value, json};
 
@@ -247,8 +247,7 @@ fn manifest(manifest: &Value, policy: &ClusterPolicy) -> Vec<PodspecViolation> {
     };
     // The relay ignores the namespace of a kind outside of namespaces, and fills in that of the others.
     let (outside, inside) = (refusal(json!({})), refusal(json!({"namespace": "any"})));
-    let full = version.rsplit_once('/').map_or_else(|| kind.to_owned(), |(group, _)| format!("{kind}.{group}"));
-    if is_cluster_wide(&full) {
+    if is_cluster_wide(&full_kind(version, kind)) {
         return outside.into_iter().chain(reserved()).collect();
     }
     let mut found: Vec<PodspecViolation> = inside.filter(|_| outside.is_some()).into_iter().collect();

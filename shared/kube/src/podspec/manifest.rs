@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use crate::podspec::policy::{ClusterPolicy, ask_operator, is_of_kubernetes, listed, shown};
+use crate::podspec::policy::{ClusterPolicy, ask_operator, full_kind, is_of_kubernetes, kind_fix, listed, shown};
 use crate::podspec::reserved::{RESERVED_DOMAIN, is_reserved, is_reserved_key};
 use crate::podspec::{PodspecViolation, ViolationList, below};
 
@@ -68,17 +68,15 @@ fn text<'a>(of: &'a Value, field: &str) -> &'a str {
 }
 
 fn place(manifest: &Value, namespace: &str, allowed: &ClusterPolicy, report: &mut ViolationList) {
-    let (kind, group) = (text(manifest, "kind"), text(manifest, "apiVersion").rsplit_once('/').map(|(group, _)| group));
+    let version = text(manifest, "apiVersion");
     let (kinds, key, place) = match namespace {
         "" => (&allowed.cluster_kinds, "clusterKinds", " outside of a namespace"),
         _ => (&allowed.kinds, "kinds", ""),
     };
-    let full = group.map_or_else(|| kind.to_owned(), |group| format!("{kind}.{group}"));
-    if !kinds.contains(&full) && !group.is_some_and(|group| kinds.contains(&format!("*.{group}"))) {
-        let help = match namespace {
-            "" => "ask its operator to add it to the value `policy.clusterKinds` of the chart".to_owned(),
-            _ => ask_operator(&format!("--kind {full}"), &full),
-        };
+    let full = full_kind(version, text(manifest, "kind"));
+    let has_group = version.rsplit_once('/').is_some_and(|(group, _)| kinds.contains(&format!("*.{group}")));
+    if !kinds.contains(&full) && !has_group {
+        let help = kind_fix(&full, !namespace.is_empty());
         let (kind, listed) = (shown(&full), listed(kinds.iter()));
         let why = format!("objects of the kind `{kind}` are not allowed{place} by the policy of the cluster");
         report.add("kind", format!("{why} (`{key}`: {listed})"), help);

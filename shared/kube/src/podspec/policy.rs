@@ -206,6 +206,17 @@ pub(crate) fn is_of_kubernetes(namespace: &str) -> bool {
     ["kube-node-lease", "kube-public", "kube-system"].contains(&namespace)
 }
 
+/// Returns a kind as policies name it: `Kind` of the core group, or `Kind.group`.
+pub fn full_kind(api_version: &str, kind: &str) -> String {
+    api_version.rsplit_once('/').map_or_else(|| kind.to_owned(), |(group, _)| format!("{kind}.{group}"))
+}
+
+/// Returns the fix for a kind: the command that allows its objects in namespaces or outside of them, with the rights to them.
+pub fn kind_fix(full_kind: &str, is_in_namespace: bool) -> String {
+    let option = if is_in_namespace { "--kind" } else { "--cluster-kind" };
+    ask_operator(&format!("{option} {full_kind}"), full_kind)
+}
+
 /// Returns the fix: the command that the operator runs. `value` comes from a document, so it is a part of a command only
 /// if it has no meaning in a shell.
 pub(crate) fn ask_operator(option: &str, value: &str) -> String {

@@ -50,6 +50,9 @@ pub(super) struct OptionArgs {
     /// Kind of objects that documents may have, with the rights to them; repeatable
     #[arg(long = "kind", value_name = "KIND[.GROUP][=PLURAL]", value_parser = kind)]
     kinds: Vec<(String, String)>,
+    /// Kind of objects outside of namespaces that documents may have, with the rights to all of them; repeatable
+    #[arg(long = "cluster-kind", value_name = "KIND[.GROUP][=PLURAL]", value_parser = cluster_kind)]
+    cluster_kinds: Vec<(String, String)>,
     /// Namespace of workloads in which `bind` may have Secrets and ConfigMaps; repeatable
     #[arg(long = "bind-namespace", value_name = "NAMESPACE", value_parser = label)]
     bind_namespaces: Vec<String>,
@@ -106,8 +109,10 @@ impl OptionArgs {
                 complete_namespace(values, name, &json!({key: [item]}))?;
             }
         }
-        for (kind, plural) in &self.kinds {
-            complete(values, json!({"grantedKinds": {kind: plural}}))?;
+        for (key, kinds) in [("grantedKinds", &self.kinds), ("grantedClusterKinds", &self.cluster_kinds)] {
+            for (kind, plural) in kinds {
+                complete(values, json!({key: {kind: plural}}))?;
+            }
         }
         for name in &self.bind_namespaces {
             complete(values, json!({"policy": {"bindNamespaces": [name]}}))?;
@@ -185,7 +190,9 @@ pub(super) fn policy(values: &Value) -> Result<ClusterPolicy> {
     }
     let mut policy: ClusterPolicy = serde_json::from_value(Value::Object(given))
         .map_err(|error| CliError::failed("the value `policy` is not that of the chart").with_causes(&error))?;
-    policy.kinds.extend(values["grantedKinds"].as_object().into_iter().flatten().map(|(kind, _)| kind.clone()));
+    let granted = |key: &str| values[key].as_object().into_iter().flatten().map(|(kind, _)| kind.clone());
+    policy.kinds.extend(granted("grantedKinds"));
+    policy.cluster_kinds.extend(granted("grantedClusterKinds"));
     policy.namespaces.entry(values["unitNamespace"].as_str().unwrap_or(UNITS).to_owned()).or_default();
     if values["profile"] == SIGNADOT {
         policy.kinds.extend(["ConfigMap", "Secret"].map(str::to_owned));
@@ -293,13 +300,11 @@ fn in_namespace(text: &str) -> Result<(String, String), String> {
     Ok((namespace.to_owned(), name.to_owned()))
 }
 
-/// Parses `KIND[.GROUP][=PLURAL]`. The default is the usual plural in English.
+/// Parses `KIND[.GROUP][=PLURAL]` of a kind in namespaces.
 fn kind(text: &str) -> Result<(String, String), String> {
-    let (name, plural) = text.split_once('=').map_or((text, None), |(name, plural)| (name, Some(plural)));
-    if is_cluster_wide(name) {
-        return Err(
-            "it is outside of namespaces, so only the value `policy.clusterKinds` of the chart allows it".to_owned()
-        );
+    let (name, plural) = with_plural(text);
+    if is_cluster_wide(&name) {
+        return Err("it is outside of namespaces: give it with --cluster-kind".to_owned());
     }
     if !name.contains('.') && !CORE_KINDS.split(' ').any(|core| core == name) {
         return Err(
@@ -308,16 +313,29 @@ fn kind(text: &str) -> Result<(String, String), String> {
                 .to_owned(),
         );
     }
-    if let Some(plural) = plural {
-        return Ok((name.to_owned(), plural.to_owned()));
+    Ok((name, plural))
+}
+
+fn cluster_kind(text: &str) -> Result<(String, String), String> {
+    let (name, plural) = with_plural(text);
+    match name.contains('.') || is_cluster_wide(&name) {
+        true => Ok((name, plural)),
+        false => Err("expected KIND.GROUP, or a kind of the core group outside of namespaces: Namespace".to_owned()),
     }
-    let word = name.split('.').next().unwrap_or_default().to_ascii_lowercase();
+}
+
+/// Returns a kind and the name of its resource, by default the usual plural in English.
+fn with_plural(text: &str) -> (String, String) {
+    if let Some((name, plural)) = text.split_once('=') {
+        return (name.to_owned(), plural.to_owned());
+    }
+    let word = text.split('.').next().unwrap_or_default().to_ascii_lowercase();
     let plural = match word.strip_suffix('y') {
         Some(stem) if !stem.ends_with(['a', 'e', 'i', 'o', 'u']) => format!("{stem}ies"),
         _ if word.ends_with(['s', 'x', 'z']) || word.ends_with("ch") || word.ends_with("sh") => format!("{word}es"),
         _ => format!("{word}s"),
     };
-    Ok((name.to_owned(), plural))
+    (text.to_owned(), plural)
 }
 
 fn service(text: &str) -> Result<(String, AllowedService), String> {
