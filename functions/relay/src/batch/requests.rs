@@ -130,7 +130,7 @@ impl Reconciler {
         };
         let log = match (&held.record.spec, held.record.phase.is_open()) {
             (Some(spec), true) if scope == StateScope::WithLog && !held.record.is_queued() => {
-                Some(self.task_log(spec).await?)
+                Some(self.task_log(name, spec).await?)
             }
             _ => None,
         };

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use ebb_kube::podspec;
+use ebb_protocol::TaskId;
 use ebb_protocol::limits::{LOG_TAIL, RESPONSE_BODY};
 use ebb_protocol::script::end_of;
 use ebb_script::{LogMask, LogTail};
@@ -11,8 +12,9 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
 use kube::api::{Api, ListParams, LogParams};
 
-use crate::objects::documents;
-use crate::{ObjectRef, Reconciler, TaskSpec, names};
+use crate::objects::{self, documents};
+use crate::observe::blockers;
+use crate::{AppliedObject, ObjectRef, Reconciler, TaskSpec, names};
 
 /// The timeout for a log. It is shorter than the timeout of a request for the state of a task.
 const LOG_TIMEOUT: Duration = Duration::from_secs(2);
@@ -72,13 +74,34 @@ impl Reconciler {
         Ok(end_of(script_part(&log).to_owned(), bytes))
     }
 
-    /// Returns the end of a task's log, truncated to the size of a response.
-    pub(crate) async fn task_log(&self, spec: &TaskSpec) -> kube::Result<String> {
-        let Some(container) = spec.container() else { return Ok(String::new()) };
+    /// Returns the end of a task's log, truncated to the size of a response. For a task without a script, that of a container
+    /// that crashes, as far as it can be read within [`LOG_TIMEOUT`].
+    pub(crate) async fn task_log(&self, name: &TaskId, spec: &TaskSpec) -> kube::Result<String> {
+        let Some(container) = spec.container() else {
+            let waits = self.registry.status(name).waits;
+            if !waits.iter().any(|wait| wait.message.contains("CrashLoopBackOff")) {
+                return Ok(String::new());
+            }
+            let log = tokio::time::timeout(LOG_TIMEOUT, Box::pin(self.crash_log(spec))).await;
+            return Ok(log.ok().and_then(Result::ok).unwrap_or_default());
+        };
         match self.pods(spec).await?.last() {
             Some(pod) => Ok(fit_response(script_part(&self.log(pod, container).await).to_owned())),
             None => Ok(String::new()),
         }
+    }
+
+    async fn crash_log(&self, spec: &TaskSpec) -> kube::Result<String> {
+        for AppliedObject { object_ref, uid, .. } in spec.manifests() {
+            let found = self.read(object_ref).await?.filter(|object| objects::uid(object) == uid);
+            let Some(object) = found else { continue };
+            if let Some((_, blocker, Some(pod))) = self.explanation(&object).await?
+                && let Some((container, is_former)) = blockers::failed_container(&pod, &blocker)
+            {
+                return self.masked_log(&pod, container, is_former).await;
+            }
+        }
+        Ok(String::new())
     }
 }
 

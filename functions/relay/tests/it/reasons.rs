@@ -140,6 +140,9 @@ async fn failures_of_applied_objects() {
         let is_job = manifest["kind"] == "Job";
         let timeout_ms = if code == Timeout { 45_000 } else { TIMEOUT_MS };
         fixture.apply_within(&unit, objects(vec![manifest]), timeout_ms).await;
+        if title == "crashing" {
+            fixture.wait_for_log(&unit, "password ***").await;
+        }
         let result = fixture.result(&unit).await;
         let reason = result.reason.unwrap();
         let has_condition = !is_job || reason.message.contains("BackoffLimitExceeded");

@@ -51,7 +51,7 @@ impl TargetSituation<'_> {
         }
         match diagnosis.phase {
             TargetPhase::Failed => {
-                next.extend(log(diagnosis, target));
+                next.extend(log_of_cause(diagnosis, target));
                 next.push(format!(
                     "if the cause is outside of the documents: remove it, then: {}",
                     commands::retry(target)
@@ -66,7 +66,7 @@ impl TargetSituation<'_> {
             }
             TargetPhase::Stuck => {
                 next.push(format!("remove the cause, then: {}", commands::retry(target)));
-                next.extend(log(diagnosis, target));
+                next.extend(log_of_cause(diagnosis, target));
                 if let (Some(plugin), None) = (self.plugin, self.newer) {
                     let retry = commands::retry_with(target, &format!("{plugin}@VERSION"));
                     next.push(format!("if its undo is wrong: publish a corrected version of {plugin}, then: {retry}"));
@@ -84,6 +84,8 @@ impl TargetSituation<'_> {
             TargetPhase::Starting | TargetPhase::Updating | TargetPhase::Stopping => {
                 let force_delete = commands::force_delete(kind, name);
                 next.extend(self.lost.into_iter().flat_map(|lost| lost_cluster(lost, &force_delete)));
+                let crashes = self.wait.filter(|(_, wait)| wait.message.contains("CrashLoopBackOff"));
+                next.extend(crashes.map(|(unit, _)| log(target, &unit.key)));
                 next.extend(self.is_timed.then(|| format!("to end the wait for a time: {}", commands::retry(target))));
                 next.push(format!("show the progress: {}", commands::get(kind, name)));
             }
@@ -119,10 +121,13 @@ impl TargetSituation<'_> {
     }
 }
 
-/// Returns the step that shows the log. Only scripts have one.
-fn log(diagnosis: &TargetDiagnosis, target: &str) -> Option<String> {
+fn log_of_cause(diagnosis: &TargetDiagnosis, target: &str) -> Option<String> {
     let cause = diagnosis.cause.as_ref().filter(|cause| !cause.log.is_empty())?;
-    Some(format!("read its log: {}", commands::logs(target, &cause.unit)))
+    Some(log(target, &cause.unit))
+}
+
+fn log(target: &str, unit: &str) -> String {
+    format!("read its log: {}", commands::logs(target, unit))
 }
 
 /// Returns the step that ends a wait, if it does not end by itself.
