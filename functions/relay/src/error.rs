@@ -87,10 +87,8 @@ pub(crate) fn api_refusal(error: &kube::Error) -> Option<ReasonCode> {
         403 => Some(ReasonCode::Denied),
         // An admission webhook may respond with any status.
         _ if status.message.starts_with("admission webhook") => Some(ReasonCode::Denied),
-        // A changed version means that the object must be read again. A field that another manager has applied is a
-        // refusal.
-        409 if !status.message.starts_with("Apply failed with") => None,
-        408 | 425 | 429 => None,
+        // After 409, the object must be read again.
+        408 | 409 | 425 | 429 => None,
         // The object is not valid in this cluster.
         400..=499 => Some(ReasonCode::NotStartable),
         _ => None,

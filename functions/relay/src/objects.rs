@@ -45,12 +45,11 @@ impl Reconciler {
         Ok(kind.ok_or_else(missing)?.api(&self.client, object_ref.namespace.as_deref()))
     }
 
-    /// Applies a manifest to an object that the task owns, or creates it. With the UID of the object, it takes over fields that
-    /// others have set. Returns the UID.
+    /// Applies a manifest to an object that the task owns, or creates it. Takes over fields that others have set. Returns the
+    /// UID.
     pub(crate) async fn apply(&self, object_ref: &ObjectRef, manifest: &Value) -> kube::Result<String> {
         let api = self.served_api(object_ref).await?;
-        let how = PatchParams { force: manifest["metadata"]["uid"].is_string(), ..PatchParams::apply(MANAGER) };
-        let (how, patch) = (how.validation_strict(), Patch::Apply(manifest));
+        let (how, patch) = (PatchParams::apply(MANAGER).force().validation_strict(), Patch::Apply(manifest));
         let applied = client::retry_forbidden(&self.client, || api.patch(&object_ref.name, &how, &patch)).await?;
         Ok(applied.uid().unwrap_or_default())
     }
