@@ -91,9 +91,8 @@ impl LogsArgs {
                     let (last, key) = (unit.attempt, &unit.key);
                     let outage = seen.outage.as_ref().filter(|outage| outage.units.contains(&unit.key));
                     let state = match outage {
-                        _ if unit.state == UnitState::Skipped => "was skipped".to_owned(),
                         Some(outage) => format!("cannot be read while cluster {} does not respond", outage.cluster),
-                        None => "has no log yet".to_owned(),
+                        None => absence(unit).to_owned(),
                     };
                     output::status_line(&format!(
                         "attempt {last} of {key} {state}; this is the log of attempt {attempt}"
@@ -191,7 +190,15 @@ fn no_log(units: &[&UnitDetail], attempt: Option<u32>) -> CliError {
             pod.key, pod.attempt
         )),
         Some(attempt) => CliError::failed(format!("attempt {attempt} of {} has no log", pod.key)),
-        None => CliError::failed(format!("{} has no log yet", pod.key)),
+        None => CliError::failed(format!("{} {}", pod.key, absence(pod))),
+    }
+}
+
+fn absence(unit: &UnitDetail) -> &'static str {
+    match unit.state {
+        UnitState::Skipped => "was skipped",
+        UnitState::Succeeded | UnitState::Failed | UnitState::Cancelled => "has ended without a log",
+        UnitState::Waiting | UnitState::Blocked | UnitState::Running | UnitState::Retrying => "has no log yet",
     }
 }
 
