@@ -80,7 +80,7 @@ impl BatchSender {
         let count = batch.requests.len();
         let fits = responses.responses.iter().map(|response| *response != RelayResponse::TooLarge);
         let requests: Vec<_> = batch.requests.into_iter().zip(fits).enumerate().collect();
-        let mut replies = reply_for_each(responses, count);
+        let mut replies = reply_for_each(&cluster.name, responses, count);
         let separate = requests.into_iter().filter(|(_, (_, fits))| !fits && count > 1).take(MAX_SEPARATE);
         let separate =
             separate.map(async |(index, (request, _))| (index, self.send(cluster, vec![request], remaining).await));
@@ -199,7 +199,7 @@ fn reply_to_part(reply: RelayReply) -> RelayReply {
     })
 }
 
-fn reply_for_each(responses: BatchResponse, count: usize) -> Vec<RelayReply> {
+fn reply_for_each(cluster: &str, responses: BatchResponse, count: usize) -> Vec<RelayReply> {
     if responses.responses.len() != count {
         let requests = if count == 1 { "1 request".to_owned() } else { format!("{count} requests") };
         let why = format!("its response is invalid: {} responses to {requests}", responses.responses.len());
@@ -207,7 +207,10 @@ fn reply_for_each(responses: BatchResponse, count: usize) -> Vec<RelayReply> {
     }
     let uid = responses.cluster;
     let reply = |response| match response {
-        RelayResponse::Refused(reason) => Err(RelayError::Refused(reason)),
+        // A relay need not know the name of its cluster, which the commands in its texts have.
+        RelayResponse::Refused(reason) => {
+            Err(RelayError::Refused(reason.replace(" connect NAME ", &format!(" connect {cluster} "))))
+        }
         RelayResponse::Unavailable(reason) => Err(RelayError::Busy(reason)),
         RelayResponse::TooLarge => Err(RelayError::Busy("its response is too large for a batch".to_owned())),
         response => Ok((response, uid.clone())),

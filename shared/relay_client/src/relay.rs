@@ -135,10 +135,7 @@ impl RelayClient for ClusterRelay {
         let connected = self.named(cluster).await?;
         let pods = PodSettings { cluster: &connected, grace: self.grace };
         let request = script::objects(request, pods).map_err(RelayError::Refused)?;
-        // A relay need not know the name of its cluster, which the commands in its texts have.
-        let refused =
-            |why: String| RelayError::Refused(why.replace(" connect NAME ", &format!(" connect {} ", connected.name)));
-        self.observed_state(&connected, RelayRequest::Ensure(Box::new(request)), refused).await
+        self.observed_state(&connected, RelayRequest::Ensure(Box::new(request)), RelayError::Refused).await
     }
 
     async fn cancel(&self, cluster: UnitCluster<'_>, task: &TaskId, grace: Duration) -> Result<TaskState, RelayError> {

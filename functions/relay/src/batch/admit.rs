@@ -88,7 +88,7 @@ impl Reconciler {
             let object = match self.read(object_ref).await {
                 // Without the right to read an object, the relay has no right to create it.
                 Err(error) if status(&error) == Some(403) => {
-                    let (why, fix) = (error_message(&error), object_ref.right_fix());
+                    let (why, fix) = (error_message(&error), object_ref.right_fix(&self.settings.cluster));
                     return refuse(format!("the relay has no right to {object_ref}: {why}; {fix}"));
                 }
                 object => object?,

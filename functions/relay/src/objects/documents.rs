@@ -79,7 +79,7 @@ impl Reconciler {
         if namespace != spec.namespace
             && let Some(violation) = self.policy.get().namespace_violation(namespace)
         {
-            return refused(&format!("{}; {}", violation.why, violation.help));
+            return refused(&format!("{}; copy the Secret into a namespace of the policy", violation.why));
         }
         let Some(secret) = self.read(&object_ref).await? else { return refused("the Secret does not exist") };
         if let Some(owner) = self.foreign_owner(&object_ref, Some(&secret), &spec.objects.instance).await? {

@@ -191,7 +191,7 @@ impl Reconciler {
                                 (Some(code), _) => {
                                     let why = self.explain_error(object_ref.namespace.as_deref(), &error).await;
                                     let fix = match why.contains(" cannot create resource ") {
-                                        true => format!("; {}", object_ref.right_fix()),
+                                        true => format!("; {}", object_ref.right_fix(&self.settings.cluster)),
                                         false => String::new(),
                                     };
                                     fail(code, &format!("{object_ref}: {why}{fix}"))

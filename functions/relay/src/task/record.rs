@@ -269,8 +269,9 @@ impl ObjectRef {
     }
 
     /// Returns the command that grants the rights to objects of this kind.
-    pub(crate) fn right_fix(&self) -> String {
-        podspec::kind_fix(&podspec::full_kind(&self.api_version, &self.kind), self.namespace.is_some())
+    pub(crate) fn right_fix(&self, cluster: &str) -> String {
+        let fix = podspec::kind_fix(&podspec::full_kind(&self.api_version, &self.kind), self.namespace.is_some());
+        fix.replace(" NAME ", &format!(" {cluster} "))
     }
 
     /// Returns the label of records whose tasks use the object.

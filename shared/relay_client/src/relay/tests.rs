@@ -135,10 +135,6 @@ async fn errors_are_final_or_retryable() {
         let retryable = if kind == REFUSED { BUSY } else { kind.as_str() };
         assert!(is_of(error.to_string(), retryable), "{status} {error}");
     }
-    let advice = json!([{"refused": "ask its operator to run: ebb cluster connect NAME --apply --kind Route"}]);
-    *server.response.lock().unwrap() = (200, responses(advice));
-    let refused = connected.ensure(UnitCluster::default(), request().0).await.unwrap_err().to_string();
-    assert!(refused.contains("ebb cluster connect default --apply --kind Route"), "{refused}");
     // A usable response takes precedence over errors. The refusal of a start is a usable response.
     let observation = || connected.take_observations().pop();
     assert!(matches!(observation(), Some((name, None)) if name == "default"));
