@@ -234,7 +234,7 @@ impl Reconciler {
                 version: env!("CARGO_PKG_VERSION").to_owned(),
                 up_ms: millis(self.opened.elapsed()),
                 tasks: u64::try_from(self.registry.count()).unwrap_or(u64::MAX),
-                policy: Some(self.policy.report(&self.settings.default_namespace)),
+                policy: Some(self.policy.report(&self.settings.default_namespace, &self.settings.own_namespace)),
                 api_server: Some(self.api_server_state().await),
             }),
             RelayRequest::Call(request) => RelayResponse::Service(self.call_service(request, received).await?),

@@ -61,7 +61,7 @@ impl CurrentPolicy {
 
     /// Returns the policy for people at the control plane. `unit_namespace` is the namespace of units without one. The targets
     /// of Services stay in the cluster.
-    pub(crate) fn report(&self, unit_namespace: &str) -> ReportedPolicy {
+    pub(crate) fn report(&self, unit_namespace: &str, relay_namespace: &str) -> ReportedPolicy {
         let PolicyState { policy, error, .. } = lock(&self.0).clone();
         let namespaces = policy.namespaces.iter().map(|(name, entry)| {
             let NamespacePolicy { service_accounts, image_pull_secrets, .. } = entry.clone();
@@ -72,6 +72,7 @@ impl CurrentPolicy {
             // Serialization cannot fail: all keys are texts.
             digest: short_digest(&[&serde_json::to_string(&*policy).unwrap_or_default()], 16),
             unit_namespace: Some(unit_namespace.to_owned()),
+            relay_namespace: Some(relay_namespace.to_owned()),
             namespaces: namespaces.collect(),
             kinds: policy.kinds.clone(),
             cluster_kinds: policy.cluster_kinds.clone(),
@@ -102,7 +103,7 @@ mod tests {
         let snapshot = current.get();
         current.set(Err("line 1: \u{1b}unexpected end".to_owned()));
         assert_eq!(*current.get(), first);
-        let report = current.report("units");
+        let report = current.report("units", "relay");
         assert_eq!(report.unit_namespace.as_deref(), Some("units"));
         assert!(report.priority_classes.contains("low") && report.runtime_classes.is_empty());
         assert!(report.error.as_ref().is_some_and(|error| error.contains("unexpected end")), "{report:?}");
@@ -118,9 +119,9 @@ mod tests {
         // Objects of earlier tasks are still found.
         current.add_namespaces(["recorded".to_owned()]);
         assert_eq!(current.namespaces().into_iter().collect::<Vec<_>>(), ["recorded", "signadot", "units"]);
-        let replaced = current.report("units");
+        let replaced = current.report("units", "relay");
         assert!(replaced.error.is_none() && replaced.digest != report.digest, "{replaced:?}");
         current.set(Ok(first));
-        assert_eq!(current.report("units").digest, report.digest);
+        assert_eq!(current.report("units", "relay").digest, report.digest);
     }
 }

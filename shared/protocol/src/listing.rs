@@ -45,6 +45,8 @@ pub struct ReportedPolicy {
     /// The namespace of units whose documents name none. `None` from a relay of an earlier version, which does not report
     /// the classes of pods either.
     pub unit_namespace: Option<String>,
+    /// The namespace of the relay, in which no unit may run. `None` from a relay of an earlier version.
+    pub relay_namespace: Option<String>,
     pub namespaces: BTreeMap<String, ReportedNamespace>,
     /// Kinds of namespaced objects: `Kind`, `Kind.group` or `*.group`.
     pub kinds: BTreeSet<String>,
@@ -72,8 +74,9 @@ impl ReportedPolicy {
         fn shorten(names: &mut BTreeSet<String>) {
             *names = names.iter().take(MAX_REPORTED).map(|name| message(name)).collect();
         }
-        let texts = [Some(&mut self.digest), self.unit_namespace.as_mut(), self.error.as_mut()];
-        texts.into_iter().flatten().for_each(|text| *text = message(text));
+        let namespaces = [self.unit_namespace.as_mut(), self.relay_namespace.as_mut()];
+        let texts = [Some(&mut self.digest), self.error.as_mut()].into_iter().chain(namespaces);
+        texts.flatten().for_each(|text| *text = message(text));
         let namespaces = self.namespaces.into_iter().take(MAX_REPORTED).map(|(name, mut entry)| {
             entry.level = message(&entry.level);
             [&mut entry.service_accounts, &mut entry.image_pull_secrets].into_iter().for_each(shorten);

@@ -30,6 +30,7 @@ pub fn reported_policy(reported: &ReportedPolicy) -> Option<ClusterPolicy> {
         priority_classes: reported.priority_classes,
         services: reported.services.into_iter().map(|name| (name, target())).collect(),
         unit_namespace: reported.unit_namespace,
+        relay_namespace: reported.relay_namespace,
         // A relay reports the levels of its namespaces, and no Secrets.
         pod_security_level: PodSecurityLevel::default(),
         secrets: BTreeSet::new(),

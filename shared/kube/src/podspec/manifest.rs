@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use crate::podspec::policy::{ClusterPolicy, ask_operator, full_kind, is_of_kubernetes, kind_fix, listed, shown};
+use crate::podspec::policy::{ClusterPolicy, ask_operator, full_kind, kind_fix, listed, shown};
 use crate::podspec::reserved::{RESERVED_DOMAIN, is_reserved, is_reserved_key};
 use crate::podspec::{PodspecViolation, ViolationList, below};
 
@@ -54,8 +54,8 @@ pub fn bound_violations(manifest: &Value, allowed: &ClusterPolicy) -> Vec<Podspe
         let why = format!(
             "`bind` may not write into the namespace `{shown}` by the policy of the cluster (`bindNamespaces`: {listed})"
         );
-        let help = match is_of_kubernetes(namespace) {
-            true => "use a namespace of your own: nothing is written into those of Kubernetes".to_owned(),
+        let help = match allowed.is_closed(namespace) {
+            true => "use another one: nothing is written into those of Kubernetes and of the relay".to_owned(),
             false => ask_operator(&format!("--bind-namespace {namespace}"), namespace),
         };
         report.add(NAMESPACE, why, help);

@@ -44,6 +44,9 @@ pub struct ClusterPolicy {
     /// relay has neither it nor the classes of pods, so `None` means that both are unknown. No operator sets it.
     #[serde(skip)]
     pub unit_namespace: Option<String>,
+    /// The namespace of the relay, in a policy that it has reported. No operator sets it.
+    #[serde(skip)]
+    pub relay_namespace: Option<String>,
 }
 
 impl ClusterPolicy {
@@ -63,12 +66,18 @@ impl ClusterPolicy {
             why: format!(
                 "the namespace `{name}` is not allowed by the policy of the cluster (`namespaces`: {allowed})"
             ),
-            help: match is_of_kubernetes(namespace) {
-                true => "use a namespace of your own: no unit may run in those of Kubernetes".to_owned(),
+            help: match self.is_closed(namespace) {
+                true => "use another one: no unit may run in those of Kubernetes and of the relay".to_owned(),
                 // Many images have the user root, whom the level `restricted` rejects.
                 false => ask_operator(&format!("--namespace {namespace}:baseline"), namespace),
             },
         })
+    }
+
+    /// Returns true for a namespace of Kubernetes itself or of the relay, which no policy lists.
+    pub(crate) fn is_closed(&self, namespace: &str) -> bool {
+        ["kube-node-lease", "kube-public", "kube-system"].contains(&namespace)
+            || self.relay_namespace.as_deref() == Some(namespace)
     }
 
     /// Returns what to do about a rejection by Pod Security in a namespace. `why` is the text of the API server.
@@ -199,11 +208,6 @@ pub(crate) fn listed<'a>(values: impl ExactSizeIterator<Item = &'a String>) -> S
 /// Returns a rejected value for a text, without control characters and with a limited length.
 pub(crate) fn shown(value: &str) -> String {
     value.chars().filter(|c| !c.is_control()).take(MAX_SHOWN).collect()
-}
-
-/// Returns true for a namespace of Kubernetes itself, which no policy lists.
-pub(crate) fn is_of_kubernetes(namespace: &str) -> bool {
-    ["kube-node-lease", "kube-public", "kube-system"].contains(&namespace)
 }
 
 /// Returns a kind as policies name it: `Kind` of the core group, or `Kind.group`.
