@@ -164,7 +164,9 @@ fn no_cluster<T>(cluster: &str) -> Result<T, RelayError> {
 pub fn no_relay(cluster: &str) -> String {
     let why = format!("no relay is connected for cluster {cluster:?}");
     match is_dns_label(cluster) {
-        true => format!("{why}; ask its operator to run: ebb cluster connect {cluster} --apply"),
+        true => format!(
+            "{why}; ask its operator to run: ebb cluster connect {cluster} --apply --image IMAGE --entrypoint-image IMAGE"
+        ),
         false => why,
     }
 }

@@ -67,8 +67,8 @@ pub(super) async fn add_reports(env: &Env, run: &Run, records: &UnitRecords, det
                 let message = match connected.iter().any(|cluster| cluster.name == name) {
                     true => format!("its relay reported no state within {:.1} s", MAX_WAIT.as_secs_f32()),
                     false => format!(
-                        "it is not connected: run `ebb cluster connect {name} --apply` if it exists; otherwise the unit \
-                         fails when it is asked for again, at its deadline at the latest"
+                        "it is not connected: run `ebb cluster connect {name} --apply --image IMAGE --entrypoint-image IMAGE` \
+                         if it exists; otherwise the unit fails when it is asked for again, at its deadline at the latest"
                     ),
                 };
                 shown.waits = vec![cluster_wait(env, run, unit, "", message)];

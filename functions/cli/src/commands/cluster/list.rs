@@ -27,7 +27,7 @@ pub(crate) async fn run(client: &ApiClient, output: OutputArgs) -> Result<Exit> 
 pub(super) fn missing(name: &str) -> CliError {
     CliError::failed(format!("the cluster {name} does not exist"))
         .with_hint("ebb cluster list")
-        .with_hint(format!("register it with `ebb cluster connect {name}`"))
+        .with_hint(format!("register it with `ebb cluster connect {name} --image IMAGE --entrypoint-image IMAGE`"))
 }
 
 /// Returns the state of a cluster in words, with the reason.

@@ -231,7 +231,7 @@ fn lines(policy: &ClusterPolicy) -> BTreeSet<String> {
 /// Returns the error for an image that is neither given nor known.
 pub(super) fn missing_image(option: &str) -> CliError {
     CliError::broken(format!("{option} is missing, and no image is stored"))
-        .with_hint("the first connection of a cluster needs --image and --entrypoint-image")
+        .with_hint("the first connection, and one after a disconnection, needs --image and --entrypoint-image")
         .with_hint("`cargo xtask build images --repository REGISTRY` builds both")
 }
 
