@@ -112,8 +112,8 @@ pub(crate) async fn delete(
         };
         if let Some(why) = why {
             let detail = format!(
-                "the cluster {name} is not deleted: {why}. Delete them first, or send `?force=true` if the cluster does not \
-                 exist any more; their teardown then becomes stuck"
+                "the cluster {name} is not deleted: {why}. Delete them first. If the cluster does not exist any more, delete it \
+                 by force; their teardown then becomes stuck"
             );
             return Err(HttpProblem::new(ErrorCode::ClusterInUse, detail));
         }
