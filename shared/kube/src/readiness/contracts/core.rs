@@ -11,6 +11,11 @@ pub(super) fn claim(object: ObjectView<'_>) -> ObjectReadiness {
     match object.text("status.phase") {
         "Bound" => ObjectReadiness::Ready,
         "Lost" => ObjectReadiness::failed("Lost", "its volume is gone"),
+        // The API server sets the default class.
+        "Pending" if object.text("spec.storageClassName").is_empty() => ObjectReadiness::pending(
+            "`status.phase` is `Pending`, `Bound` is awaited; it has no storage class, and the cluster has no default one: set \
+             `storageClassName`, or make a PersistentVolume that fits",
+        ),
         "Pending" => ObjectReadiness::pending(
             "`status.phase` is `Pending`, `Bound` is awaited (a class that waits for the first consumer binds when a pod uses it)",
         ),
