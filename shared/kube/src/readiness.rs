@@ -67,15 +67,17 @@ pub fn judge(object: Option<&Value>, uid: Option<&str>, rules: DocumentRules) ->
     }
 }
 
-/// Describes what an object that is being deleted waits for: its finalizers.
+/// Describes what an object that is being deleted waits for: its finalizers, and the content of a namespace.
 pub fn deletion(object: &Value) -> String {
     let object = ObjectView(object);
     let finalizers = object.list("metadata.finalizers").iter().filter_map(Value::as_str);
     let finalizers: Vec<_> = finalizers.map(|finalizer| describe_finalizer(object, finalizer)).collect();
-    match finalizers.is_empty() {
+    let ending = match finalizers.is_empty() {
         true => "it is terminating".to_owned(),
-        false => shown(&format!("waiting for {}", finalizers.join(", and "))),
-    }
+        false => format!("waiting for {}", finalizers.join(", and ")),
+    };
+    let content = object.conditions().filter(|it| object.kind() == "Namespace" && it.is("True"));
+    shown(&content.fold(ending, |ending, it| format!("{ending}; {}", it.message)))
 }
 
 /// Describes a finalizer with the client that set it, because that client or its user can remove it.

@@ -131,9 +131,13 @@ fn log(target: &str, unit: &str) -> String {
 }
 
 /// Returns the step that ends a wait, if it does not end by itself.
-fn end_of_wait(unit: &UnitDetail, UnitWait { object, resolves, fails_at, .. }: &UnitWait) -> Option<String> {
+fn end_of_wait(unit: &UnitDetail, wait: &UnitWait) -> Option<String> {
+    let UnitWait { object, message, resolves, fails_at, .. } = wait;
     let until = fails_at.as_ref().or(unit.deadline.as_ref()).map(|at| format!(" before {at}")).unwrap_or_default();
     match resolves {
+        WaitResolution::Itself if message.contains("the finalizer `") => {
+            Some(format!("if its client is gone: remove the finalizer with `kubectl edit`; {} continues", unit.key))
+        }
         WaitResolution::Itself => None,
         WaitResolution::Person => {
             Some(format!("remove the cause of the wait of {object}{until}; {} then continues", unit.key))
