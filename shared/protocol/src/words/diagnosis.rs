@@ -119,12 +119,18 @@ fn failed_unit(FailedUnit { unit, attempt, attempt_in_series, reason }: &FailedU
 
 fn remaining(RemainingEffect { unit, certainty, outputs, .. }: &RemainingEffect) -> DiagnosisLine {
     let values = outputs.iter().map(|(name, value)| format!("{name} = {}", words::quoted(&words::output(value).0)));
-    DiagnosisLine { values: values.collect(), ..(unit.clone(), words::certainty(*certainty).to_owned()).into() }
+    DiagnosisLine { values: values.collect(), ..(of_former(unit), words::certainty(*certainty).to_owned()).into() }
 }
 
 fn removal(ResourceRemoval { unit, by, evidence }: &ResourceRemoval) -> DiagnosisLine {
-    let by = by.as_ref().map(|undo| format!(" by {undo}")).unwrap_or_default();
+    let by = by.as_ref().map(|undo| format!(" by {}", of_former(undo))).unwrap_or_default();
     let answer = words::removal_answer(evidence);
     let answer = if answer.is_empty() { answer } else { format!(": {answer}") };
-    (unit.clone(), format!("{}{by}{answer}", words::name(&evidence.grade))).into()
+    (of_former(unit), format!("{}{by}{answer}", words::name(&evidence.grade))).into()
+}
+
+/// Returns a unit for people. The update `N` calls the resources that it removes `NAME~N`.
+fn of_former(unit: &str) -> String {
+    let parts = unit.split_once('/').and_then(|(owner, name)| Some((owner.split_once('~')?, name)));
+    parts.map_or_else(|| unit.to_owned(), |((owner, update), name)| format!("{owner}/{name} (until update {update})"))
 }
