@@ -11,11 +11,11 @@ use ebb_protocol::limits::message;
 use ebb_protocol::{Callback, ReasonCode, SecretDocument, TaskId, TaskWait};
 use serde_json::Value;
 
-use crate::error::{ReconcileError, Result, StepError, StepResult, api_refusal, fail, is_final, status};
+use crate::error::{ReconcileError, Result, StepError, StepResult, api_refusal, error_message, fail, is_final, status};
 use crate::objects::{self, ObjectOwnership};
 use crate::reconcile::{DELETION_PAUSE, ReconcileAction};
 use crate::task::{decide, task_waits};
-use crate::{AppliedObject, ObjectRef, Reconciler, TaskPhase, TaskSpec, VersionedRecord, now_ms};
+use crate::{AppliedObject, ObjectRef, Reconciler, TaskPhase, TaskSpec, VersionedRecord, millis, now_ms};
 
 const DYING: Duration = Duration::from_millis(200);
 
@@ -162,7 +162,7 @@ impl Reconciler {
                     let wait = self.deletion_wait(object_ref, object).await;
                     let why = format!("the object of an earlier attempt is still being deleted: {}", wait.message);
                     let wait = TaskWait { message: message(&why), ..wait };
-                    return Ok(Some(self.await_deletion(held, wait, documents).await?));
+                    return Ok(Some(self.start_later(held, wait, documents).await?));
                 }
                 _ if now_ms() > spec.not_after_ms => {
                     return fail(ReasonCode::Lost, "the relay was unavailable until the request expired");
@@ -170,7 +170,7 @@ impl Reconciler {
                 Some((ObjectOwnership::LowerAttempt, object)) if objects::is_failed_run(object) => {
                     self.delete_lower(object_ref, object).await?;
                     let wait = task_waits::wait(object_ref, "the failed object of an earlier attempt is being deleted");
-                    return Ok(Some(self.await_deletion(held, wait, documents).await?));
+                    return Ok(Some(self.start_later(held, wait, documents).await?));
                 }
                 lower => {
                     let Some(manifest) = self.manifest(&spec, held, number, object_ref, documents).await? else {
@@ -187,7 +187,13 @@ impl Reconciler {
                         Err(error) => {
                             // A response below 500 proves that nothing was created.
                             held.confirmed = was_confirmed && status(&error).is_some_and(|code| code < 500);
+                            let waits_until = spec.received_ms.saturating_add(millis(self.settings.pod_start_timeout));
                             return match (api_refusal(&error), status(&error)) {
+                                (Some(code @ ReasonCode::Quota), _) if now_ms() < waits_until => {
+                                    let wait = task_waits::refusal(object_ref, &error, &error_message(&error));
+                                    let wait = TaskWait { code, ..wait };
+                                    Ok(Some(self.start_later(held, wait, documents).await?))
+                                }
                                 (Some(code), _) => {
                                     let why = self.explain_error(object_ref.namespace.as_deref(), &error).await;
                                     let fix = match why.contains(" cannot create resource ") {
@@ -216,9 +222,9 @@ impl Reconciler {
         Ok(None)
     }
 
-    /// Waits until the object of a lower attempt is gone, and fails at the deadline of the task. The request arrived in
-    /// time, so the task may start until then.
-    async fn await_deletion(
+    /// Waits until the object of a lower attempt is gone, or a quota has a place, and fails at the deadline of the task. The
+    /// request arrived in time, so the task may start until then.
+    async fn start_later(
         &self,
         held: &mut VersionedRecord,
         wait: TaskWait,

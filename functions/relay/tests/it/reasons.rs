@@ -219,6 +219,7 @@ async fn quotas_and_admission_of_the_namespace() {
             set_quota(&fixture, "count/jobs.batch").await;
             let unit = name("no-job", 1);
             fixture.apply(&unit, self::script(&unit, "#")).await;
+            assert_eq!(wait_of(&fixture, &unit, "exceeded quota").await.code, Quota);
             fixture.failure(&unit, Quota, "exceeded quota").await;
         }
         fixture.close().await;
