@@ -187,7 +187,8 @@ impl InstallArgs {
                 let text =
                     format!("the relay of the cluster {name} is not up a minute after its installation: {state}");
                 return Err(CliError::timed_out(output::printable(&text))
-                    .with_hint("the relay goes on trying; the command can be repeated"));
+                    .with_hint("the relay goes on trying; the command can be repeated")
+                    .with_hint(format!("to withdraw the registration: ebb cluster disconnect {name}")));
             }
             tokio::time::sleep(PAUSE).await;
         }
