@@ -45,7 +45,7 @@ resource "terraform_data" "settings" {
   triggers_replace = [terraform_data.folder.id, var.greeting]
 
   provisioner "local-exec" {
-    command     = "echo \"greeting = \\\"$GREETING\\\"\" >\"$FOLDER/settings.toml\""
+    command     = "install -d \"$FOLDER\" && echo \"greeting = \\\"$GREETING\\\"\" >\"$FOLDER/settings.toml\""
     environment = { FOLDER = terraform_data.folder.output, GREETING = var.greeting }
   }
 }
