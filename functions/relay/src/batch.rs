@@ -120,8 +120,7 @@ impl Relay {
             let responses = batch.requests.iter().map(response).collect();
             return Ok(BatchResponse { v: VERSION, cluster: ours, responses });
         }
-        // All tasks leave the queue first, so that none of them gets a slot that becomes free during the batch
-        // (DequeueBeforeKill).
+        // All tasks leave the queue first, so that none gets a slot that becomes free meanwhile (DequeueBeforeKill).
         for request in &batch.requests {
             if let RelayRequest::Dequeue(name) = request {
                 self.inner.queue.dequeue(name);

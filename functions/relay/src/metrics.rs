@@ -1,5 +1,4 @@
-//! The metrics of the relay in the text format of Prometheus. A counter whose labels have few values begins at zero, so
-//! that its rate has a first value.
+//! The metrics of the relay as text for Prometheus. A counter with few values of labels begins at zero, for its rate.
 
 use std::sync::LazyLock;
 

@@ -99,8 +99,7 @@ pub(crate) fn clean(names: &mut TaskNames) {
     }
 }
 
-/// Returns a name as a label value: `sandbox.a` for `sandbox/a`. A long one ends with a digest. Returns `None` if no
-/// character is left.
+/// Returns a name as a label value, if one is left: `sandbox.a` for `sandbox/a`. A long one ends with a digest.
 fn label_value(name: &str) -> Option<String> {
     let plain = |c: char| if c.is_ascii_alphanumeric() || matches!(c, '-' | '_') { c } else { '.' };
     let value: String = name.chars().map(plain).collect();

@@ -45,8 +45,7 @@ impl Reconciler {
         Ok(kind.ok_or_else(missing)?.api(&self.client, object_ref.namespace.as_deref()))
     }
 
-    /// Applies a manifest to an object that the task owns, or creates it. Takes over fields that others have set. Returns the
-    /// UID.
+    /// Applies a manifest to an object of the task, or creates it. Takes over fields of others. Returns the UID.
     pub(crate) async fn apply(&self, object_ref: &ObjectRef, manifest: &Value) -> kube::Result<String> {
         let api = self.served_api(object_ref).await?;
         let (how, patch) = (PatchParams::apply(MANAGER).force().validation_strict(), Patch::Apply(manifest));
@@ -57,8 +56,7 @@ impl Reconciler {
     /// Creates an object and returns its UID. Fails with 409 if the object exists.
     pub(crate) async fn create(&self, object_ref: &ObjectRef, manifest: &Value) -> kube::Result<String> {
         let api = self.served_api(object_ref).await?;
-        // This is a hand-written request. The client's `create` drops unknown fields, but they must be refused, as by
-        // `apply`.
+        // A request by hand. The client's `create` drops unknown fields, but they must be refused, as by `apply`.
         let url = format!("{}?fieldManager={MANAGER}&fieldValidation=Strict", api.resource_url());
         let request = http::Request::post(url).header(http::header::CONTENT_TYPE, "application/json");
         let request = request.body(manifest.to_string().into_bytes()).map_err(kube::Error::HttpError)?;
@@ -152,8 +150,7 @@ impl Reconciler {
         Ok(Some(task_waits::wait(object_ref, "its deletion has begun")))
     }
 
-    /// Deletes applied objects, the last one first. Returns the waits for those that still exist, in the order of
-    /// `applied`.
+    /// Deletes applied objects, the last one first. Returns the waits for those that still exist, in their order.
     pub(crate) async fn delete_all<'a>(
         &self,
         name: &TaskId,
@@ -192,8 +189,7 @@ pub(crate) fn names_object(error: &kube::Error, name: &str) -> bool {
     status.details.as_ref().is_some_and(|details| details.name == name)
 }
 
-/// Marks fields that were set by `create` as applied, because apply removes only such fields. Returns `None` if none
-/// need it.
+/// Marks fields of `create` as applied, because apply removes only such fields. Returns `None` if there are none.
 fn as_apply_managed(managed: &Value) -> Option<Value> {
     let mut managed = managed.clone();
     let ours = |entry: &&mut Value| {

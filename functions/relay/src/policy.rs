@@ -40,8 +40,7 @@ impl CurrentPolicy {
         lock(&self.0).namespaces.extend(namespaces);
     }
 
-    /// Returns true if the relay may not read a namespace any more: the policy no longer lists it, and its operator has
-    /// removed the rights.
+    /// Returns true for a namespace that the policy no longer lists, and that the relay has no right to read.
     pub(crate) fn has_lost_right(&self, namespace: &str, error: &kube::Error) -> bool {
         let policy = self.get();
         let is_listed = policy.namespaces.contains_key(namespace) || policy.bind_namespaces.contains(namespace);
@@ -59,8 +58,7 @@ impl CurrentPolicy {
         }
     }
 
-    /// Returns the policy for people at the control plane. `unit_namespace` is the namespace of units without one. The targets
-    /// of Services stay in the cluster.
+    /// Returns the policy for the control plane, with the namespaces of units and of the relay, and no Service.
     pub(crate) fn report(&self, unit_namespace: &str, relay_namespace: &str) -> ReportedPolicy {
         let PolicyState { policy, error, .. } = lock(&self.0).clone();
         let namespaces = policy.namespaces.iter().map(|(name, entry)| {

@@ -21,8 +21,7 @@ use crate::{Reconciler, TaskPhase, VersionedRecord, now_ms};
 /// The pause before a task without events is reconciled again, in case a watch missed an event.
 pub(crate) const RESYNC: Duration = Duration::from_secs(30);
 pub(crate) const CONFLICT_PAUSE: Duration = Duration::from_millis(20);
-/// The pause between two checks of objects that are being deleted. Watches do not report every deletion, and a finalizer can
-/// hold an object for hours.
+/// The pause between two checks of objects that are being deleted, because watches do not report every deletion.
 pub(crate) const DELETION_PAUSE: Duration = Duration::from_secs(1);
 /// The pauses before a failed step is repeated: from 0.2 s to 60 s, the default.
 const BACKOFF: ExponentialBuilder =
@@ -100,8 +99,7 @@ impl Reconciler {
 
     /// Sends the result once and records the acknowledgement.
     async fn deliver_result(&self, name: &TaskId) -> Result<ReconcileAction> {
-        // The number of sends is limited, because results are large and all of them wait while the control plane does
-        // not respond.
+        // The sends are limited: results are large, and all of them wait while the control plane does not respond.
         let Ok(permit) = self.callbacks.acquire().await else { return Ok(ReconcileAction::Retry) };
         let held = within(self.settings.step_timeout, self.store.get(name)).await?;
         let Some(held) = held.filter(|held| held.record.phase == TaskPhase::Ended) else {

@@ -48,8 +48,7 @@ pub const FAIL_RULE: &str = "FailRule";
 /// The reason of an object whose rule `ready` does not hold.
 pub const READY_RULE: &str = "its `ready` is not true yet";
 
-/// Judges an applied object. `object` is `None` if the API server did not find it. `uid` is the UID from the apply, or
-/// `None` if unknown.
+/// Judges an applied object, if the API server has found it. `uid` is the UID from the apply, if it is known.
 pub fn judge(object: Option<&Value>, uid: Option<&str>, rules: DocumentRules) -> ObjectReadiness {
     let object = object.map(ObjectView);
     let present = object.filter(|object| uid.is_none_or(|uid| object.text("metadata.uid") == uid));

@@ -39,8 +39,7 @@ enum BatchOutcome {
 }
 
 impl BatchSender {
-    /// Sends requests as a batch. Returns a reply for each, in their order. A batch that is too large is sent again in two
-    /// halves, in the remaining time.
+    /// Sends requests as a batch, or in the remaining time as two halves. Returns a reply for each, in their order.
     pub(super) fn send<'a>(
         &'a self,
         cluster: &'a ClusterConfig,
@@ -68,8 +67,7 @@ impl BatchSender {
         .boxed()
     }
 
-    /// Returns a reply for each request of `batch`. The first requests whose responses did not fit are sent again, one by
-    /// one.
+    /// Returns a reply for each request of `batch`. The first ones whose responses did not fit are sent again alone.
     async fn send_separately(
         &self,
         cluster: &ClusterConfig,
@@ -144,8 +142,7 @@ impl BatchSender {
     }
 }
 
-/// Converts the error of a lookup. Only an unknown cluster is final, because a relay may register soon and the table may
-/// respond.
+/// Converts the error of a lookup. Only an unknown cluster is final: a relay may register, and the table may respond.
 pub(super) fn lookup_error(error: ClusterLookupError) -> RelayError {
     match error {
         ClusterLookupError::Unknown(_) => RelayError::Refused(error.to_string()),

@@ -38,12 +38,10 @@ impl PollEndpoint {
         Self { clusters, queue, clock }
     }
 
-    /// Stores the replies in a body that [`Self::authenticate`] has checked. Then waits for batches, for the time that
-    /// the relay requests.
+    /// Stores the replies in a body that [`Self::authenticate`] has checked. Waits for batches as long as requested.
     ///
     /// # Errors
-    /// Returns a refusal if the body is invalid, or an error if the batch queue does not respond. Some replies may have been
-    /// stored.
+    /// Returns a refusal of an invalid body, or an error of the batch queue. Some replies may have been stored.
     pub async fn poll(&self, cluster: &ClusterConfig, body: &[u8]) -> PollResult<PollResponse> {
         let name = cluster.name.as_str();
         let poll: PollRequest = serde_json::from_slice(body)

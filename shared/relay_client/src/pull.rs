@@ -83,8 +83,7 @@ impl BatchSender {
     }
 }
 
-/// Returns the number of milliseconds for which a relay can fetch a batch: until the timeout, or until its first request
-/// expires.
+/// Returns the milliseconds for which a relay can fetch a batch: until the timeout or the end of its first request.
 fn lifetime_ms(batch: &Batch, timeout: Duration) -> u64 {
     let valid_for = batch.requests.iter().filter_map(|request| match request {
         RelayRequest::Ensure(ensure) => Some(ensure.valid_for_ms),

@@ -105,12 +105,10 @@ impl ClusterRegistry {
         Ok(StoredRegistration { cluster, token: Some(token.to_string()), is_new: false })
     }
 
-    /// Registers the relay of a cluster with a bootstrap token. A repetition by the same relay with the same secret has
-    /// the same result.
+    /// Registers the relay of a cluster with a bootstrap token. The same relay can repeat it with the same secret.
     ///
     /// # Errors
-    /// Returns a refusal for another token and for a relay in another cluster than the pinned one, or an error if the table
-    /// cannot be written.
+    /// Returns a refusal of another token and of a relay in another cluster than the pinned one, or a table error.
     pub async fn register(
         &self,
         name: &str,

@@ -106,8 +106,7 @@ impl ClusterRegistry {
         Self { only: Some(Arc::new(cluster)), ..Self::default() }
     }
 
-    /// Adds the clusters that are registered in the table. `keys` are the root secrets, which encrypt the secrets of
-    /// relays.
+    /// Adds the clusters of the table. `keys` are the root secrets, which encrypt the secrets of relays.
     #[must_use]
     pub fn with_registered(self, store: Arc<Store>, keys: WebhookKeys) -> Self {
         Self { registered: Some(RegisteredClusters::new(store, keys)), ..self }
@@ -140,8 +139,7 @@ impl ClusterRegistry {
         }
     }
 
-    /// Returns the cluster of a name as [`Self::find`] does, after a request with another secret. It is as it was at
-    /// most one second ago.
+    /// Returns the cluster of a name after a request with another secret, as of one second ago at most.
     ///
     /// # Errors
     /// As [`Self::find`].
@@ -158,8 +156,7 @@ impl ClusterRegistry {
         }
     }
 
-    /// Returns the registered cluster of a name, and the entry of the configuration unless it is known to be another
-    /// cluster.
+    /// Returns the registered cluster of a name, and its entry of the configuration, unless that is another cluster.
     async fn entries(
         &self,
         name: Option<&str>,

@@ -158,8 +158,7 @@ fn job(script: &ScriptTask, timeout_ms: u64, name: &str, pods: PodSettings<'_>) 
         Some(text) => {
             let overlay = podspec::parse(text).map_err(|violation| refused(vec![violation]))?;
             let mut merged = podspec::merge(&base, &overlay).map_err(refused)?;
-            // Kubernetes gives a pod the token of the account that it names. The relay and the policy of the cluster
-            // decide if the pod may name it.
+            // Kubernetes gives a pod the token of the account that it names, if the policy of the cluster allows it.
             if overlay["spec"][TOKEN].is_null()
                 && podspec::named_account(&merged["spec"]).is_some()
                 && let Some(pod) = merged["spec"].as_object_mut()

@@ -16,8 +16,7 @@ use crate::error::status;
 /// opens one per task. A watch counts until its stream begins.
 const REQUESTS: usize = 64;
 
-/// An extension of a request that must not be repeated. The client repeats other requests after the status 429, 503 or
-/// 504.
+/// An extension of a request that must not be repeated. The client repeats others after the status 429, 503 or 504.
 #[derive(Clone, Copy)]
 pub(crate) struct SendOnce;
 

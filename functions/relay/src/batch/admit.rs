@@ -68,9 +68,8 @@ impl Reconciler {
             }
             let api: Api<DynamicObject> = kind.api(&self.client, manifest["metadata"]["namespace"].as_str());
             let (code, why) = dry_run(&self.client, api.resource_url(), manifest).await?;
-            // Other rejections are ignored here, because the real request may succeed: a quota, or an object that an
-            // earlier manifest creates. Warnings of another level are ignored too, because the namespace may not
-            // enforce it.
+            // Others are ignored here, because the real request may succeed: a quota, or an object that an earlier
+            // manifest creates. So are warnings of another level, which the namespace may not enforce.
             let level = format!("{POD_SECURITY} \"{}:", allowed.level(&place).name());
             let violates = why.contains("violates PodSecurity") || why.contains(&level);
             // Another level does not help a pod that the admission policy rejects, too.
@@ -121,8 +120,7 @@ impl Reconciler {
         Ok(allowed)
     }
 
-    /// Fills in the namespace of a manifest, checks it and returns its kind. `is_awaited` marks the Job whose container
-    /// is awaited.
+    /// Fills in the namespace of a manifest, checks it and returns its kind. `is_awaited` marks the Job of a script.
     async fn complete_manifest(
         &self,
         manifest: &mut Value,

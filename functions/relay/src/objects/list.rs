@@ -95,8 +95,7 @@ impl Reconciler {
         Ok(listing)
     }
 
-    /// Returns the waits for unmanaged objects of units, and the places that the relay has no right to list. The relay deletes
-    /// only what a record names.
+    /// Returns the waits for unmanaged objects of units, which no record names, and the places that cannot be listed.
     pub(crate) async fn unmanaged_waits(&self, units: &[&str]) -> Result<(Vec<TaskWait>, Vec<String>)> {
         let (units, parts) = (units.join(","), [RECORD, CONTINUED, OUTPUT].join(","));
         let LabelledObjects { objects, forbidden, errors } =

@@ -11,8 +11,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use crate::observe::pod::{BlockerKind, StartBlocker, condition, is_over, millis};
 use WaitResolution::{Itself, Never, Person};
 
-/// Milliseconds for which a warning about volumes, the sandbox or a probe counts. The kubelet repeats it at least every
-/// two minutes while its cause lasts.
+/// Milliseconds for which a warning about a pod counts. The kubelet repeats it every two minutes while its cause lasts.
 const RECENT_MS: u64 = 300_000;
 /// Milliseconds for which a container must run after a crash.
 const STABLE_MS: u64 = 15_000;
@@ -266,8 +265,7 @@ fn crash_text(role: &str, container: &ContainerStatus, last: Option<&ContainerSt
     trimmed(&format!("{role} `{name}`: CrashLoopBackOff: {exit}, {count} {restarts}: {said}"))
 }
 
-/// Returns the last crash of a container that has run again for less than [`STABLE_MS`], or does not run. Its pod may be
-/// ready between two crashes.
+/// Returns the last crash of a container that runs for less than [`STABLE_MS`], or not at all. Its pod may be ready.
 pub(crate) fn recent_crash(pod: &Pod, now_ms: u64) -> Option<StartBlocker> {
     if is_over(pod) {
         return None;
@@ -332,8 +330,7 @@ fn lacks_source(pod: &Pod, found: &StartBlocker) -> bool {
         && condition(pod, "PodReadyToStartContainers", "True").is_none()
 }
 
-/// Returns the init container that runs. The other containers start when it has ended. A sidecar, which does not end, lets them
-/// start when it has started.
+/// Returns the init container whose end the others await. They await only the start of a sidecar, which does not end.
 fn initializing(pod: &Pod) -> Option<StartBlocker> {
     let statuses = pod.status.as_ref()?.init_container_statuses.iter().flatten();
     let (name, since_ms) = statuses

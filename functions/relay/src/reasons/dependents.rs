@@ -125,8 +125,7 @@ impl Reconciler {
         Ok(Some((controllers, pods)))
     }
 
-    /// Returns the wait for an object that is ready between two crashes of its pods. Without a right or a response
-    /// before `until`, there is none.
+    /// Returns the wait for an object that is ready between crashes of its pods, if they can be read before `until`.
     pub(crate) async fn crash_wait(&self, object: &Value, until: Instant) -> Option<TaskWait> {
         let (_, pods) = timeout_at(until, Box::pin(self.pods_of(object))).await.ok()?.ok()??;
         let (pods, _) = present_pods(pods, false);

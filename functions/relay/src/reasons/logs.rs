@@ -45,8 +45,7 @@ impl Reconciler {
     /// cannot be read. Results and deadlines wait for this call, so a slow kubelet must not block them.
     pub(crate) async fn log(&self, pod: &Pod, container: &str) -> String {
         let api: Api<Pod> = Api::namespaced(self.client.clone(), &pod.namespace().unwrap_or_default());
-        // The API limits a log by lines or by bytes from its start. This number of lines has at least this number of
-        // bytes.
+        // The API limits a log by lines, or by bytes from its start. So many lines have at least so many bytes.
         let lines = i64::try_from(LOG_TAIL).ok();
         let what = LogParams { container: Some(container.to_owned()), tail_lines: lines, ..LogParams::default() };
         tail(api.log_stream(&pod.name_any(), &what)).await.text(&LogMask::default())

@@ -19,8 +19,7 @@ const TIMEOUT: Duration = Duration::from_secs(3);
 const MAX_EVENTS: u32 = 2_000;
 
 impl Reconciler {
-    /// Returns the warnings of a namespace, which are at most [`MAX_AGE`] old. There are none without the right to list
-    /// them, because they only explain.
+    /// Returns the warnings of a namespace, as of [`MAX_AGE`] ago. Without the right to list them, there are none.
     pub(crate) async fn warnings(&self, namespace: &str) -> Arc<Vec<Warning>> {
         let read = async {
             let events: Api<Event> = Api::namespaced(self.client.clone(), namespace);

@@ -26,8 +26,7 @@ const TOMBSTONE_RETENTION: Duration = Duration::from_secs(3600);
 const EMPTY_RETENTION: Duration = Duration::from_secs(30 * 24 * 3600);
 
 impl Reconciler {
-    /// Deletes the objects of all attempts of these units. Returns the waits for those that still exist, and what is
-    /// observed once none is left.
+    /// Deletes the objects of all attempts of units. Returns the waits for those that exist, or the evidence.
     pub(crate) async fn remove_units(
         self: &Arc<Self>,
         name: &TaskId,
@@ -139,8 +138,7 @@ impl Reconciler {
         Ok(())
     }
 
-    /// Returns the Secrets with sensitive outputs of an instance, and the namespaces that could not be listed with
-    /// their errors.
+    /// Returns the Secrets with sensitive outputs of an instance, and the errors of namespaces that were not listed.
     pub(crate) async fn output_secrets(
         &self,
         instance: &str,
@@ -161,8 +159,7 @@ impl Reconciler {
         (all, errors)
     }
 
-    /// Adds the namespaces with sensitive outputs that the policy does not list any more, before any task runs. Forgets those
-    /// whose outputs have been deleted.
+    /// Adds namespaces of former policies that have sensitive outputs, before any task runs. Forgets those without.
     pub(crate) async fn find_output_namespaces(&self) -> Result<()> {
         let policy = self.policy.get();
         for namespace in self.store.output_namespaces().await? {

@@ -1,8 +1,7 @@
 //! Applies the objects of a task that has a slot, if it needs one.
 //!
 //! The UID of each object is in the record before the next object is applied. If an existing object has the labels of
-//! the task, a relay applied it and was killed before it recorded the UID. The object is then recorded and not applied
-//! again.
+//! the task, a relay was killed before it recorded the UID. The object is then recorded and not applied again.
 
 use std::sync::Arc;
 use std::time::Duration;

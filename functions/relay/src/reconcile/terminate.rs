@@ -45,8 +45,7 @@ impl Reconciler {
         Ok(ReconcileAction::RequeueNow)
     }
 
-    /// Stops a running task without its result. Needs no lock, because the write is conditional on the version of the
-    /// record.
+    /// Stops a running task without its result. Needs no lock: the write depends on the version of the record.
     pub(crate) async fn stop(self: &Arc<Self>, held: &mut VersionedRecord) -> Result<()> {
         if matches!(held.record.phase, TaskPhase::Starting | TaskPhase::Running) {
             self.begin_termination(held, GRACE_MS, None).await?;

@@ -14,8 +14,7 @@ use crate::names::{self, UNIT};
 use crate::{Reconciler, lock};
 
 impl Reconciler {
-    /// Starts a watch of a kind, unless one runs or the cluster does not have the kind. Its events wake the loops of the
-    /// objects' tasks.
+    /// Starts a watch of a kind of the cluster, unless one runs. Its events wake the loops of the objects' tasks.
     pub(crate) async fn watch(
         self: &Arc<Self>,
         api_version: &str,

@@ -13,8 +13,7 @@ use crate::task::task_registry::Silence;
 use crate::task::task_waits;
 use crate::{AppliedObject, RelaySettings, TaskPhase, TaskRecord, TaskSpec, millis, status};
 
-/// Milliseconds between two checks for changes that are not watched: warnings, pods of other controllers, objects to
-/// remove.
+/// Milliseconds between two checks of what is not watched: warnings, pods of other controllers, objects to remove.
 const UNWATCHED_MS: u64 = 3_000;
 /// The pause of a task that has waited for minutes. Thousands of tasks may wait at the same time.
 const MAX_UNWATCHED_MS: u64 = 30_000;
@@ -105,8 +104,7 @@ pub(crate) fn objects(spec: &TaskSpec, waits: &[TaskWait], now_ms: u64) -> Objec
     ObjectsStep::Wait(spec.deadline_ms.min(now_ms.saturating_add(pause_ms)))
 }
 
-/// Returns the failure of a task that has applied objects. `notStartable` and `render` say that nothing was made, so a
-/// teardown would leave the objects.
+/// Returns the failure of a task with objects. After `notStartable` and `render`, a teardown would leave the objects.
 pub(crate) fn after_apply(spec: &TaskSpec, mut result: Callback) -> Callback {
     if spec.manifests().next().is_some()
         && let Some(reason) = &mut result.reason
@@ -117,8 +115,7 @@ pub(crate) fn after_apply(spec: &TaskSpec, mut result: Callback) -> Callback {
     result
 }
 
-/// Returns the milliseconds until a wait ends a task of objects. Returns `None` if it ends none before the deadline. The
-/// times are those of containers.
+/// Returns the milliseconds until a wait ends a task of objects before its deadline. The times are those of containers.
 pub(crate) fn fails_in_ms(spec: &TaskSpec, wait: &TaskWait, settings: &RelaySettings) -> Option<u64> {
     if !spec.objects.fail_fast {
         return None;
@@ -180,8 +177,7 @@ pub(crate) fn judge(
 
 /// The observation of a task that waits for the end of a container.
 ///
-/// Sources of its result in order of precedence: the report of the entrypoint, its termination message, the status from
-/// the kubelet.
+/// Sources of its result, the best first: the report of the entrypoint, its termination message, the kubelet's status.
 pub(crate) struct ObservedContainer<'a> {
     pub(crate) spec: &'a TaskSpec,
     pub(crate) observation: PodObservation,

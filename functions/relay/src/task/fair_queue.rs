@@ -79,8 +79,7 @@ impl FairQueue {
         let of = |names: &VecDeque<TaskId>| names.iter().position(|it| it == name);
         let (own, position) =
             state.instances.iter().enumerate().find_map(|(instance, (_, names))| Some((instance, of(names)?)))?;
-        // Each earlier round serves one task per instance. In the round of the task, the instances ahead of its own
-        // come first.
+        // Each earlier round serves one task per instance. In the task's round, the instances ahead of its own precede.
         let of_instance = |(instance, (_, names)): (usize, &(String, VecDeque<TaskId>))| {
             names.len().min(position + usize::from(instance < own))
         };

@@ -22,8 +22,7 @@ pub(crate) struct TaskRecord {
     pub(crate) result_parts: usize,
     /// Further Secrets with the documents of a queued task.
     pub(crate) document_parts: usize,
-    /// The number of objects that were removed, of a task that keeps its objects and has ended. The evidence of the removal
-    /// is computed from it.
+    /// The number of removed objects of an ended task that keeps its objects, for the evidence of the removal.
     pub(crate) removed: Option<usize>,
 }
 
@@ -78,8 +77,7 @@ impl TaskRecord {
         self.phase == TaskPhase::Starting && self.has_container() && !has_slot && self.applied().is_empty()
     }
 
-    /// Returns true if the record must not be deleted yet: the control plane lacks its result, or only the record names
-    /// objects that stay.
+    /// Returns true while the control plane lacks the result, or only the record names objects that stay.
     pub(crate) fn is_needed(&self) -> bool {
         !self.phase.is_over() || (self.is_kept() && !self.applied().is_empty())
     }
@@ -187,8 +185,7 @@ pub(crate) struct TaskSpec {
     pub(crate) taken_over: bool,
     /// True if the stored result comes from the entrypoint and waits for the end of the container.
     pub(crate) reported: bool,
-    /// The reason of a pod that is about to be deleted, or the cause of a Job that is about to fail. It is recorded
-    /// because it cannot be read later.
+    /// The reason of a pod before its deletion, or the cause of a Job before its failure. It cannot be read later.
     pub(crate) early_failure: Option<FailureReason>,
 }
 

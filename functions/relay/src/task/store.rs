@@ -84,8 +84,7 @@ impl RecordStore {
         Self { secrets, confirmed: Mutex::default(), output_namespaces: Mutex::default() }
     }
 
-    /// Returns the time since which records are kept, in milliseconds since 1970, and stores it first. Earlier records were
-    /// lost with their namespace.
+    /// Returns the time since which records are kept, in milliseconds since 1970, and stores it first.
     pub(crate) async fn kept_since(&self) -> Result<u64> {
         let now = now_ms();
         if let Some(kept) = self.secrets.get_opt(names::KEPT_SINCE).await? {
@@ -191,8 +190,7 @@ impl RecordStore {
     /// Creates a record.
     ///
     /// # Errors
-    /// Returns [`ReconcileError::Conflict`] if it exists, and [`ReconcileError::TooLarge`] if its later content would
-    /// not fit.
+    /// Returns [`ReconcileError::Conflict`] if it exists, and [`ReconcileError::TooLarge`] if a result would not fit.
     pub(crate) async fn create(&self, record: TaskRecord) -> Result<VersionedRecord> {
         has_room(&record)?;
         let (uid, resource_version) = (String::new(), String::new());
@@ -207,8 +205,7 @@ impl RecordStore {
         Ok(VersionedRecord { confirmed: true, ..decode(&made)? })
     }
 
-    /// Remembers, in the memory of this relay, that this version of a starting task is confirmed. Does nothing if it is
-    /// not.
+    /// Remembers, in the memory of this relay, that this version of a starting task is confirmed, if it is.
     pub(crate) fn mark_confirmed(&self, held: &VersionedRecord) {
         if held.confirmed && held.record.phase == TaskPhase::Starting {
             lock(&self.confirmed).insert(held.record.name.clone(), held.resource_version.clone());
@@ -222,8 +219,7 @@ impl RecordStore {
     /// Saves a record if its version is unchanged. Parts of a large result are written to further Secrets first.
     ///
     /// # Errors
-    /// Returns [`ReconcileError::Conflict`] if another write has changed the record, and [`ReconcileError::TooLarge`]
-    /// if it does not fit.
+    /// Returns [`ReconcileError::Conflict`] after another write, and [`ReconcileError::TooLarge`] if it does not fit.
     pub(crate) async fn save(&self, held: &mut VersionedRecord) -> Result<()> {
         let name = held.record.name.clone();
         let result = held.result.as_deref().unwrap_or_default();
@@ -290,8 +286,7 @@ impl RecordStore {
         Ok(())
     }
 
-    /// Records that a namespace has sensitive outputs. They outlive the records of their tasks and the policy that lists
-    /// the namespace.
+    /// Records that a namespace has sensitive outputs. They outlive the records of their tasks and the policy.
     pub(crate) async fn add_output_namespace(&self, namespace: &str) -> Result<()> {
         if lock(&self.output_namespaces).contains(namespace) {
             return Ok(());
@@ -441,8 +436,7 @@ mod tests {
         }
     }
 
-    /// A confirmed version of a starting task has no request with an unknown outcome. Other relays read the same version as
-    /// unconfirmed.
+    /// A confirmed version of a starting task has no open request. Other relays read it as unconfirmed.
     #[tokio::test]
     async fn only_the_relay_that_wrote_a_version_confirms_it() {
         let client = Arc::<TestApi>::default().client();
@@ -489,8 +483,7 @@ mod tests {
         assert!(matches!(read_late, Err(ReconcileError::Conflict)), "{read_late:?}");
     }
 
-    /// A task whose record cannot be read may be running, so no other attempt of its unit starts. The response does not
-    /// contain the record.
+    /// A task whose record cannot be read may run, so no other attempt starts. The response has no record.
     #[tokio::test]
     async fn a_record_that_cannot_be_read_blocks_its_unit() {
         let server = Arc::<TestApi>::default();

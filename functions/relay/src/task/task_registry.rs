@@ -137,8 +137,7 @@ impl TaskRegistry {
         }
     }
 
-    /// Records the last progress of a script. `None` changes nothing. Returns the heartbeat for the control plane if one is
-    /// due.
+    /// Records the last progress of a script, unless it is `None`. Returns the heartbeat that is due.
     pub(crate) fn record_progress(&self, name: &TaskId, progress: Option<String>) -> Option<Callback> {
         let mut state = lock(&self.0);
         let running = state.loops.get_mut(name)?;

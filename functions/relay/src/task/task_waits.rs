@@ -56,8 +56,7 @@ pub(crate) fn restored(object: impl std::fmt::Display, recorded: &str, found: &s
     TaskWait { code: ReasonCode::Denied, resolves: WaitResolution::Person, ..wait(object, &why) }
 }
 
-/// Returns the wait for an object after an error of the API server. A person has to end a refusal. Another error ends
-/// by itself.
+/// Returns the wait for an object after an error of the API server. A person has to end a refusal, and no other error.
 pub(crate) fn refusal(object: impl std::fmt::Display, error: &kube::Error, why: &str) -> TaskWait {
     let wait = wait(object, why);
     match status(error) {

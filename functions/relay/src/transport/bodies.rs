@@ -39,8 +39,7 @@ impl BodyPool {
     /// Reads a body. Reserves memory for its declared length, or for the largest body.
     ///
     /// # Errors
-    /// Returns the status of the response: 413 if the body is too large, 503 if no memory is free in time, and 408 if
-    /// the body arrives too slowly.
+    /// Returns the status of the response: 413 for a large body, 503 without free memory in time, 408 for a slow body.
     pub(crate) async fn read(&self, headers: &HeaderMap, body: Body) -> Result<BufferedBody<'_>, StatusCode> {
         let declared = headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
         let length: usize = declared.unwrap_or(self.max_bytes);

@@ -170,8 +170,7 @@ impl Reconciler {
         let mut end = None;
         if let Some(spec) = &mut held.record.spec {
             spec.reported = true;
-            // A failure waits for the status of the container, which has the better reason. Objects to remove must be
-            // gone first.
+            // A failure waits for the container's status, which has the better reason, and for objects to remove.
             if is_success && held.record.phase == TaskPhase::Running && spec.objects.remove.is_empty() {
                 held.record.phase = TaskPhase::Ended;
                 end = Some(TaskEnd::of(&result));

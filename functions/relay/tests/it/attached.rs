@@ -28,8 +28,7 @@ async fn launch(kubeconfig: &Path, options: &[&str]) -> Child {
     relay
 }
 
-/// The standard input closes, or a signal arrives, while the API server of the context does not respond. The relay ends
-/// nevertheless.
+/// The relay ends with its standard input, or at a signal, also while the API server of the context does not respond.
 #[tokio::test]
 async fn the_relay_ends_while_its_api_server_is_silent() {
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -78,8 +78,7 @@ async fn many_tasks_share_few_slots() {
     fixture.close().await;
 }
 
-/// Waits until all tasks have succeeded. At most `at_once` of them run at a time. Restarts the relay when the number `kill`
-/// of them has succeeded.
+/// Waits until all tasks have succeeded, at most `at_once` at a time. Restarts the relay after the success `kill`.
 async fn await_results(
     fixture: &RelayFixture,
     units: &[TaskId],
@@ -109,8 +108,7 @@ async fn await_results(
     }
 }
 
-/// A queued task has a record and no other object. It can be cancelled, requested again and removed from the queue, and it
-/// survives a restart of the relay.
+/// A queued task has only a record. It can be cancelled, requested again and dequeued, and survives a restart.
 #[tokio::test(flavor = "multi_thread")]
 async fn queued_tasks() {
     let fixture = RelayFixture::new("queued", &["--max-concurrent-tasks", "1"]).await;

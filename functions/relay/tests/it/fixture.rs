@@ -454,8 +454,7 @@ impl RelayFixture {
     }
 }
 
-/// Applies the namespaces `UNITS` and `UNITS-relay` of the chart with their labels, and its admission policy. Returns the
-/// relay's policy, as YAML.
+/// Applies the namespaces `UNITS` and `UNITS-relay` of the chart, and its admission policy. Returns the policy as YAML.
 fn enforce(cluster: &TestCluster, units: &str, policy: &Value) -> String {
     let own = format!("{units}-relay");
     let values = json!({

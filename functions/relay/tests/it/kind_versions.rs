@@ -7,8 +7,7 @@ use kube::discovery::{ApiResource, pinned_kind};
 
 use crate::fixture::*;
 
-/// The relay finds objects of the removed version by the other version. It checks their readiness and removes them, also
-/// after a restart.
+/// The relay finds objects of a removed version by another one, checks their readiness and removes them.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_api_version_is_removed() {
     let group_of = |units: &str| format!("{units}.test.example");

@@ -205,8 +205,7 @@ async fn waiting_tasks_after_the_loss_of_rights() {
     fixture.close().await;
 }
 
-/// The relay was installed again after its namespace was deleted. It deletes nothing that no record names, and does not
-/// call it gone.
+/// A relay whose namespace was deleted deletes nothing that no record names, and does not call it gone.
 #[tokio::test(flavor = "multi_thread")]
 async fn objects_without_records_are_not_gone() {
     let fixture = RelayFixture::new("unrecorded", &[]).await;

@@ -92,8 +92,7 @@ async fn causes_of_pods_that_do_not_start() {
     fixture.close().await;
 }
 
-/// Scripts that fail without a wait, each with a change of its pod, and a running pod that is evicted or
-/// deleted, or whose Job is deleted.
+/// Scripts that fail without a wait, each with a change of its pod, and a pod that is evicted, deleted, or without Job.
 #[tokio::test(flavor = "multi_thread")]
 async fn failures_of_pods() {
     let fixture = RelayFixture::new("reasons", &[]).await;

@@ -55,8 +55,7 @@ async fn relays_and_clients_end_while_tasks_start() {
     fixture.close().await;
 }
 
-/// No relay receives the report of the script. The termination message and the log of the pod contain the result, up to
-/// their limits.
+/// No relay receives the report. The termination message and the log of the pod have the result, up to their limits.
 #[tokio::test(flavor = "multi_thread")]
 async fn scripts_end_while_no_relay_runs() {
     let fixture = RelayFixture::new("norelay", &["--report-retry-seconds", "1"]).await;

@@ -111,8 +111,7 @@ async fn namespaces_outside_of_the_policy_are_released() {
     assert!(listing.errors.contains(&error), "{listing:?}");
     let secrets: Api<Secret> = Api::namespaced(client.clone(), &former);
     let (records, named) = (fixture.records(), format!("ebb-namespace.{former}"));
-    // The operator has deleted what may remain in the namespace that no record names. In the other one, the relay looks until
-    // it starts without an output.
+    // The operator has deleted what may remain in one namespace. In the other one, the relay looks until its start.
     for is_kept in [true, false] {
         fixture.restart().await;
         assert_eq!(secrets.get_opt(&kept).await.unwrap().is_some(), is_kept);

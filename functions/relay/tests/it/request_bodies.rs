@@ -1,5 +1,4 @@
-//! Limits of the bodies of batches and reports. The relay rejects a request by its head alone if it can, and buffers a
-//! limited number of bodies at once.
+//! Limits of the bodies of batches and reports: many requests are rejected by their heads, and few bodies are buffered.
 
 use ebb_protocol::entrypoint::REPORT_BODY;
 use ebb_protocol::sign::sign;

@@ -121,8 +121,7 @@ async fn requests_time_out_while_the_api_server_hangs() {
     fixture.close().await;
 }
 
-/// The relay repeats the creation of an object that an admission webhook blocks, until the request is no longer valid. The
-/// task can be cancelled.
+/// The relay repeats the creation of an object that an admission webhook blocks, until the request expires or a cancel.
 #[tokio::test(flavor = "multi_thread")]
 async fn creation_is_repeated_while_an_admission_webhook_hangs() {
     let fixture = RelayFixture::new("admission", &[]).await;

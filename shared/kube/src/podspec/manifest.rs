@@ -113,8 +113,7 @@ pub fn references<'a>(part: &'a Value, namespace: &'a str) -> BTreeSet<(&'static
     found
 }
 
-/// Returns kind and name of the object that the text at `key` of a map names. `field` is the field of the map, or that of
-/// its list.
+/// Returns kind and name of the object that the text at `key` of a map names. `field` has the map or its list.
 fn reference<'a>(holder: &'a Value, field: &str, key: &str) -> Option<(&'static str, &'a str)> {
     let (key, field, name) = (key.to_ascii_lowercase(), field.to_ascii_lowercase(), holder[key].as_str()?);
     let field = field.trim_end_matches('s').trim_end_matches("ref").trim_end_matches("key");

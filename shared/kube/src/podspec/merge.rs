@@ -129,8 +129,7 @@ fn merge_lists(base: &[Value], patch: &[Value], key: &str) -> Vec<Value> {
     reorder(merged, &added, &base, key)
 }
 
-/// Sorts items. Named ones follow `order`. The others keep their order from `before`, each in front of the first named
-/// item that followed it there.
+/// Sorts items. Named ones follow `order`. Each other one precedes the first named one that followed it in `before`.
 fn reorder(items: Vec<Value>, order: &[&Value], before: &[Value], key: &str) -> Vec<Value> {
     let named_at = |item: &Value| order.iter().position(|it| same_key(it, item, key));
     let before_at = |item: &Value| before.iter().position(|it| same_key(it, item, key));

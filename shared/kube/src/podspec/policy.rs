@@ -29,8 +29,7 @@ pub struct ClusterPolicy {
     pub kinds: BTreeSet<String>,
     /// Kinds of cluster-wide objects, in the same form.
     pub cluster_kinds: BTreeSet<String>,
-    /// Namespaces of workloads in which `bind` may have Secrets and ConfigMaps. An empty set is not written, because an
-    /// earlier relay rejects the key.
+    /// Namespaces of workloads for objects of `bind`. An empty set is not written: an earlier relay rejects the key.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub bind_namespaces: BTreeSet<String>,
     pub runtime_classes: BTreeSet<String>,
@@ -221,8 +220,7 @@ pub fn kind_fix(full_kind: &str, is_in_namespace: bool) -> String {
     ask_operator(&format!("{option} {full_kind}"), full_kind)
 }
 
-/// Returns the fix: the command that the operator runs. `value` comes from a document, so it is a part of a command only
-/// if it has no meaning in a shell.
+/// Returns the command that the operator runs. `value` is of a document: it is left out if it has a meaning in a shell.
 pub(crate) fn ask_operator(option: &str, value: &str) -> String {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-');
     match !value.is_empty() && value.len() <= MAX_SHOWN && !value.starts_with('-') && value.bytes().all(is_plain) {

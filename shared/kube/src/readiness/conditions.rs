@@ -47,8 +47,7 @@ pub(crate) fn abnormal(object: ObjectView<'_>) -> Option<ObjectReadiness> {
         .map(|reconciling| ObjectReadiness::pending(format!("the condition {}", reconciling.describe())))
 }
 
-/// Returns pending for the first expected condition that is not true for this generation. *Invariant: a missing
-/// condition is pending.*
+/// Returns pending for the first expected condition that is not true for this generation, or *(invariant)* missing.
 pub(crate) fn first_missing<'a>(
     object: ObjectView<'_>,
     conditions: impl Iterator<Item = StatusCondition<'a>>,

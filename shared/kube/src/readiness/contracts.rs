@@ -43,8 +43,7 @@ enum ContractRule {
         ready: Vec<String>,
         failed: Vec<String>,
     },
-    /// Judged by a latch of Cluster API: the field of `status.initialization`, the field of v1beta1, and a field that must
-    /// exist, too.
+    /// Judged by a latch of Cluster API: a field of `status.initialization`, that of v1beta1, and one that must exist.
     Latched {
         new: String,
         old: String,

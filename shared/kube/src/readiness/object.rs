@@ -1,5 +1,4 @@
-//! Reads objects whose fields have no guaranteed types, and the result of judging one observation. A malformed field counts
-//! as missing.
+//! Reads objects without guaranteed types, and the result of judging one observation. A malformed field is missing.
 
 use serde_json::Value;
 
@@ -130,8 +129,7 @@ pub enum ObjectReadiness {
 }
 
 impl ObjectReadiness {
-    /// Returns the awaited field of a pending object, such as `status.readyReplicas`. A reason that is about a field
-    /// begins with its path.
+    /// Returns the awaited field of a pending object, such as `status.readyReplicas`, with which its reason begins.
     pub fn awaited_field(&self) -> Option<&str> {
         let Self::Pending { reason } = self else { return None };
         let (field, _) = reason.strip_prefix('`')?.split_once('`')?;

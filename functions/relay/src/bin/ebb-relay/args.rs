@@ -80,8 +80,7 @@ impl RelayArgs {
         Ok(KeySource::Given(WebhookKeys::parse(&read(file)?).with_context(|| file.display().to_string())?))
     }
 
-    /// Returns the URL of the control plane that the relay polls, and the name of the cluster there. Fails if the name
-    /// is missing.
+    /// Returns the URL of the control plane that the relay polls, and the name of the cluster there, which it needs.
     pub(crate) fn control_plane(&self) -> anyhow::Result<Option<(String, String)>> {
         let Some(url) = given(&self.pull_url) else { return Ok(None) };
         let cluster = given(&self.cluster);

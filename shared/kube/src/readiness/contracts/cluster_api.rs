@@ -9,8 +9,7 @@
 use crate::readiness::conditions;
 use crate::readiness::object::{ObjectReadiness, ObjectView};
 
-/// Judges by a latch. The object is ready when `status.initialization.NEW`, or in v1beta1 the field `old`, is true, and
-/// the field `also` exists.
+/// Judges by a latch: `status.initialization.NEW`, or in v1beta1 the field `old`, is true, and the field `also` exists.
 pub(super) fn latched(object: ObjectView<'_>, new: &str, old: &str, also: Option<&str>) -> ObjectReadiness {
     if let Some(verdict) = ended(object).or_else(|| paused(object)) {
         return verdict;
@@ -75,8 +74,7 @@ fn ended(object: ObjectView<'_>) -> Option<ObjectReadiness> {
     Some(ObjectReadiness::failed(if reason.is_empty() { "Failed" } else { reason }, message))
 }
 
-/// Returns pending for a paused object. It is not reconciled, so its status is stale. Any value of the annotation
-/// counts.
+/// Returns pending for a paused object, whose status is stale. Any value of the annotation counts.
 fn paused(object: ObjectView<'_>) -> Option<ObjectReadiness> {
     let held = object.annotation("cluster.x-k8s.io/paused").is_some()
         || object.says("spec.paused")

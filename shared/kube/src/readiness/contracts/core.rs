@@ -23,8 +23,7 @@ pub(super) fn claim(object: ObjectView<'_>) -> ObjectReadiness {
     }
 }
 
-/// Judges a service. Only a load balancer needs an address (core/v1 LoadBalancerStatus). For kstatus, it is current
-/// without one.
+/// Judges a service. Only a load balancer needs an address (core/v1 LoadBalancerStatus), unlike for kstatus.
 pub(super) fn service(object: ObjectView<'_>) -> ObjectReadiness {
     if object.text("spec.type") == "LoadBalancer" { addressed(object) } else { ObjectReadiness::Ready }
 }
@@ -37,9 +36,8 @@ pub(super) fn addressed(object: ObjectView<'_>) -> ObjectReadiness {
     ObjectReadiness::pending("`status.loadBalancer.ingress` has no address yet")
 }
 
-/// batch/v1 JobConditionType. Only `Complete` and `Failed` are terminal: `SuccessCriteriaMet` and `FailureTarget`
-/// announce the end while pods still run (*Job termination and cleanup*). A Job has no `observedGeneration`, and its
-/// mutable fields cannot undo an end.
+/// batch/v1 JobConditionType. Only `Complete` and `Failed` are terminal: `SuccessCriteriaMet` and `FailureTarget` come
+/// before the end of pods (*Job termination and cleanup*). A Job has no `observedGeneration`, and no change undoes an end.
 pub(super) fn job(object: ObjectView<'_>) -> ObjectReadiness {
     let holds = |kind| object.condition(kind).filter(|condition| condition.is("True"));
     if let Some(failed) = holds("Failed").filter(|failed| !failed.is_stale(object)) {

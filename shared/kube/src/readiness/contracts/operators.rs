@@ -4,8 +4,7 @@ use crate::readiness::conditions::{self, unobserved};
 use crate::readiness::object::{ObjectReadiness, ObjectView};
 
 /// Argo CD: synced **and** healthy, as in `argocd app wait`. A failed sync may be repeated by its policy, and a
-/// degraded application may recover, so both are pending. The compared revision is the application's, not a
-/// generation.
+/// degraded application may recover, so both are pending. The compared revision is not a generation.
 pub(super) fn application(object: ObjectView<'_>) -> ObjectReadiness {
     let operation = object.text("status.operationState.phase");
     if ["Failed", "Error"].contains(&operation) && object.text("status.sync.status") != "Synced" {
@@ -32,9 +31,8 @@ pub(super) fn crossplane_definition(object: ObjectView<'_>) -> ObjectReadiness {
     conditions::judge(object, wanted, &[])
 }
 
-/// `Synced` (the last reconcile succeeded) **and** `Ready` (available). Neither has a terminal value: `Synced` false
-/// is `ReconcileError`, which is retried, or `ReconcilePaused`; `Ready` false is `Creating`, `Deleting` or
-/// `Unavailable`.
+/// `Synced` (the last reconcile succeeded) **and** `Ready` (available). Neither is terminal: `Synced` false is
+/// `ReconcileError`, which is retried, or `ReconcilePaused`; `Ready` false is `Creating`, `Deleting` or `Unavailable`.
 fn crossplane_managed(object: ObjectView<'_>) -> ObjectReadiness {
     if object.annotation("crossplane.io/paused") == Some("true") {
         return ObjectReadiness::pending("paused by the annotation `crossplane.io/paused`");
@@ -57,8 +55,7 @@ pub(super) fn kro_instance(object: ObjectView<'_>) -> ObjectReadiness {
     kro_stated(object, "ACTIVE")
 }
 
-/// The state has no generation, so a `Ready` of this generation must be true too. Versions before 0.3 have only the
-/// state.
+/// The state has no generation, so a `Ready` of this generation must be true, which versions before 0.3 lack.
 fn kro_stated(object: ObjectView<'_>, wanted: &str) -> ObjectReadiness {
     if object.conditions().next().is_some()
         && let Some(missing) = conditions::first_missing(object, object.conditions(), &["Ready"])
