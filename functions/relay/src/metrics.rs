@@ -13,14 +13,10 @@ pub(crate) struct RelayMetrics {
     tasks: IntGauge,
     tasks_running: IntGauge,
     tasks_queued: IntGauge,
-    /// By `code`.
     pub(crate) tasks_ended: IntCounterVec,
-    /// By `verb` and `result`.
     pub(crate) requests: IntCounterVec,
     pub(crate) batches_rejected: IntCounter,
-    /// By `result`.
     pub(crate) polls: IntCounterVec,
-    /// By `result`.
     pub(crate) reports: IntCounterVec,
 }
 

@@ -50,7 +50,6 @@ pub(crate) const NAMESPACE: &str = "namespace";
 pub(crate) const KEPT: &str = "kept";
 pub(crate) const KEPT_SINCE: &str = "ebb-kept-since";
 
-/// The longest label value.
 const LONGEST: usize = 63;
 
 pub(crate) struct ObjectMarks {
@@ -132,12 +131,10 @@ pub(crate) fn record_name(name: &TaskId) -> String {
     format!("ebb-task.{}.{}", name.unit, name.attempt)
 }
 
-/// Returns the name of the Secret with a further part of a result.
 pub(crate) fn continuation_name(name: &TaskId, part: usize) -> String {
     format!("{}.{part}", record_name(name))
 }
 
-/// Returns the name of the Secret with a part of the documents of a queued task.
 pub(crate) fn documents_name(name: &TaskId, part: usize) -> String {
     format!("{}.documents.{part}", record_name(name))
 }
@@ -149,7 +146,6 @@ pub(crate) fn namespace_name(namespace: &str) -> String {
     format!("{NAMESPACES}{namespace}")
 }
 
-/// The prefix of Secrets with sensitive outputs.
 pub(crate) const OUTPUTS: &str = "ebb-output.";
 
 pub(crate) fn output_name(name: &TaskId, number: usize) -> String {

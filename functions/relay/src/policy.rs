@@ -8,7 +8,6 @@ use ebb_protocol::{ReportedNamespace, ReportedPolicy, limits, short_digest};
 
 use crate::{lock, status};
 
-/// The policy that all tasks share.
 pub(crate) struct CurrentPolicy(Mutex<PolicyState>);
 
 #[derive(Clone)]

@@ -114,7 +114,6 @@ pub(crate) struct Reconciler {
     /// The time since which records are kept, in milliseconds since 1970.
     pub(crate) kept_since: u64,
     pub(crate) discovery: DiscoveryCache,
-    /// Version, kind and namespace of each watch.
     pub(crate) watches: Mutex<HashSet<(String, String, Option<String>)>>,
     pub(crate) warnings: NamespaceCache<Vec<Warning>>,
     /// Objects that have owners.

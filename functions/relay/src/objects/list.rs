@@ -15,9 +15,7 @@ use crate::names::{CONTINUED, OUTPUT, PART, RECORD, UNIT, task_of_labels};
 use crate::objects::{self, ObjectIdentity};
 use crate::{AppliedObject, ObjectRef, Reconciler, Result, TaskRecord, error_message, now_ms, status, task_waits};
 
-/// The token of the last page.
 const UNMANAGED_PAGE: &str = "unmanaged";
-/// The prefix of a token of a page of records.
 const PAGE: &str = "records:";
 /// Records of a page whose objects are read at the same time.
 const AT_ONCE: usize = 8;

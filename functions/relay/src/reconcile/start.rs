@@ -116,7 +116,6 @@ impl Reconciler {
         Ok(())
     }
 
-    /// Releases the slot of a task, or removes the task from the queue.
     pub(crate) fn release_slot(self: &Arc<Self>, name: &TaskId) {
         for next in self.queue.release(name) {
             self.reconcile(&next);

@@ -67,7 +67,6 @@ impl VersionedRecord {
     }
 }
 
-/// Records, and the token of the next page.
 pub(crate) type RecordPage = (Vec<TaskRecord>, Option<String>);
 
 pub(crate) struct RecordStore {
@@ -307,7 +306,6 @@ impl RecordStore {
         ignore_missing(self.secrets.delete(name, &DeleteParams::default()).await)
     }
 
-    /// Deletes a record if its version is unchanged.
     pub(crate) async fn remove(&self, held: &VersionedRecord) -> Result<()> {
         let unchanged =
             Preconditions { uid: Some(held.uid.clone()), resource_version: Some(held.resource_version.clone()) };

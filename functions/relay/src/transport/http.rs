@@ -22,7 +22,6 @@ use crate::transport::bodies::BodyPool;
 use crate::transport::reports::ReportError;
 use crate::{Relay, error_message, now_ms};
 
-/// Bytes of a batch with its documents.
 const BATCH_BODY: usize = 32 << 20;
 /// Batches of the largest size that are read at the same time.
 const BATCHES: usize = 2;

@@ -65,7 +65,6 @@ pub(crate) async fn post(http: &reqwest::Client, url: &str, body: &Value, by: &W
     Some((response.status().as_u16(), response.text().await.ok()?))
 }
 
-/// Returns the UID of the namespace `kube-system`.
 pub(crate) async fn uid_of(client: &Client) -> String {
     let api: Api<Namespace> = Api::all(client.clone());
     api.get("kube-system").await.unwrap().metadata.uid.unwrap()
@@ -257,7 +256,6 @@ impl RelayFixture {
         self.state(RelayRequest::Get(name.clone())).await
     }
 
-    /// Returns the state of a task without its log.
     pub(crate) async fn status(&self, name: &TaskId) -> TaskState {
         self.state(RelayRequest::Status(name.clone())).await
     }
@@ -379,7 +377,6 @@ impl RelayFixture {
         serde_json::from_slice(&record.data.unwrap()["record"].0).unwrap()
     }
 
-    /// Cancels a task until it is a tombstone.
     pub(crate) async fn cancel(&self, name: &TaskId) {
         until(&format!("the tombstone of {name:?}"), async || match self.state(cancel(name)).await {
             TaskState::Tombstoned => Some(()),
@@ -397,14 +394,12 @@ impl RelayFixture {
         .await
     }
 
-    /// Waits for the result of a task, which must be a success.
     pub(crate) async fn success(&self, name: &TaskId) -> Callback {
         let result = self.result(name).await;
         assert_eq!(result.status, CallbackStatus::Succeeded, "{name:?}: {result:?}\n{}", self.log());
         result
     }
 
-    /// Starts a task, and waits for its success.
     pub(crate) async fn succeed(&self, name: &TaskId, task: ObjectTask) -> Callback {
         self.apply(name, task).await;
         self.success(name).await

@@ -6,7 +6,6 @@ use kube::api::EvictParams;
 
 use crate::fixture::*;
 
-/// Returns a script that writes its outputs and runs a command then.
 fn script_then(unit: &TaskId, command: &str) -> ScriptJob {
     let text = format!("echo {0}; printf %s {0} > /tmp/out; printf %s secret-{0} > /tmp/kept; {command}", unit.unit);
     ScriptJob::new(unit, &text).output("out", false).output("kept", true)

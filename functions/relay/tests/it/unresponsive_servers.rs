@@ -19,7 +19,6 @@ const RESPONSE_TIMEOUT: Duration = Duration::from_secs(15);
 /// Less than the connection timeout of the relay's Kubernetes client.
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Returns a task with one ConfigMap, which has the name of the unit and is ready by a rule.
 fn config_map_task(unit: &TaskId, rule: &str) -> ObjectTask {
     let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": unit.unit}, "data": {"done": "no"}});
     ObjectTask { until: ready_if(rule), ..objects(vec![map]) }

@@ -110,7 +110,6 @@ fn key_of(list: &str) -> Option<&'static str> {
     })
 }
 
-/// Merges items with the same key, and adds the others.
 fn merge_lists(base: &[Value], patch: &[Value], key: &str) -> Vec<Value> {
     let added: Vec<_> = patch.iter().filter(|item| !says(item, "delete") && !says(item, "replace")).collect();
     if patch.iter().any(|item| says(item, "replace")) {

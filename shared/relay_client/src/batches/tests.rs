@@ -14,7 +14,6 @@ const MAX_RESPONSE: usize = 1000;
 #[derive(Default, serde::Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct FakeBatchRelay {
-    /// The number of requests in each batch.
     batches: Mutex<Vec<usize>>,
     /// The relay responds with 413 to larger batches.
     max_requests: Option<usize>,

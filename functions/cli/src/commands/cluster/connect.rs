@@ -75,7 +75,6 @@ impl Connection<'_> {
         self.former.as_ref().map(|(_, registration)| registration)
     }
 
-    /// Returns the time at which the present relay registered.
     fn relay_since(&self) -> Option<&str> {
         self.registration()?.registered.as_deref()
     }

@@ -30,7 +30,6 @@ pub(super) fn missing(name: &str) -> CliError {
         .with_hint(format!("register it with `ebb cluster connect {name} --image IMAGE --entrypoint-image IMAGE`"))
 }
 
-/// Returns the state of a cluster in words, with the reason.
 pub(super) fn status(cluster: &ClusterInfo) -> String {
     let word = match cluster.state {
         Some(ClusterState::WaitingForRelay) => "waits for its relay",

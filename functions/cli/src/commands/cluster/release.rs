@@ -18,7 +18,6 @@ use crate::{ApiClient, CliError, Result, output};
 
 /// The name of the release. Its namespace has one relay.
 const RELEASE: &str = "ebb-relay";
-/// The file in a folder of a release with its values.
 const VALUES: &str = "values.yaml";
 /// The folder with the chart there. A folder of its own for each version has no templates of another one.
 const CHART: &str = concat!("chart-", env!("CARGO_PKG_VERSION"));
@@ -126,7 +125,6 @@ impl InstallArgs {
         first.into_iter().chain(["--take-ownership", "--wait", "--timeout=2m"]).map(str::to_owned).collect()
     }
 
-    /// Returns the commands that install a release, one per line.
     pub(super) fn commands(&self, namespace: &str, folder: &ReleaseFolder) -> String {
         let line = |program: &str, arguments: Vec<String>| {
             std::iter::once(program.to_owned()).chain(arguments).map(|word| quoted(&word)).collect::<Vec<_>>().join(" ")
@@ -210,7 +208,6 @@ impl InstallArgs {
         Ok(())
     }
 
-    /// Returns the arguments of a program, with the context.
     fn arguments(&self, program: &str, arguments: &[impl AsRef<str>]) -> Vec<String> {
         let option = if program == "helm" { "--kube-context" } else { "--context" };
         let context = self.context.iter().map(|name| format!("{option}={name}"));
@@ -289,7 +286,6 @@ mod tests {
 
     use super::*;
 
-    /// Returns the names of the files in a folder and below.
     fn names(folder: &Path, prefix: &str) -> BTreeSet<String> {
         let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap());
         let names = entries.flat_map(|entry| {

@@ -59,7 +59,6 @@ pub(crate) struct RelayArgs {
     settings: RelaySettings,
 }
 
-/// The source of the secrets of batches.
 pub(crate) enum KeySource {
     Given(WebhookKeys),
     /// The relay makes and registers a secret.

@@ -22,7 +22,6 @@ fn record(attempt: u32, phase: TaskPhase, keep: bool) -> TaskRecord {
     TaskRecord::new(TaskId { unit: "unit".to_owned(), attempt }, phase, Some(spec))
 }
 
-/// Returns the code of a failure, or `Succeeded`.
 fn code_of(result: &Callback) -> String {
     result.reason.as_ref().map_or("Succeeded".to_owned(), |reason| format!("{:?}", reason.code))
 }
