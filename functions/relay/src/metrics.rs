@@ -36,23 +36,13 @@ impl RelayMetrics {
             tasks_running: gauge("ebb_relay_tasks_running", "Tasks with a slot."),
             tasks_queued: gauge("ebb_relay_tasks_queued", "Tasks that wait for a slot."),
             tasks_ended: counter("ebb_relay_tasks_ended_total", "Tasks that have ended.", &["code"], &["succeeded"]),
-            requests: counter(
-                "ebb_relay_requests_total",
-                "Requests of the control plane.",
-                &["verb", "result"],
-                // Not every verb has every result.
-                &[],
-            ),
+            // Not every verb has every result.
+            requests: counter("ebb_relay_requests_total", "Requests by their result.", &["verb", "result"], &[]),
             batches_rejected: registered(
                 &registry,
                 IntCounter::new("ebb_relay_batches_rejected_total", "Batches with a wrong signature or seal."),
             ),
-            polls: counter(
-                "ebb_relay_polls_total",
-                "Polls, with the pull transport.",
-                &["result"],
-                &["accepted", "failed"],
-            ),
+            polls: counter("ebb_relay_polls_total", "Polls of the relay.", &["result"], &["accepted", "failed"]),
             reports: counter(
                 "ebb_relay_reports_total",
                 "Reports of entrypoints.",

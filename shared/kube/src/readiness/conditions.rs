@@ -17,6 +17,9 @@ pub(crate) struct TerminalCondition {
     /// The permitted reasons, separated by spaces. Empty means any reason.
     #[serde(default)]
     reasons: String,
+    /// Empty means any.
+    #[serde(default)]
+    severity: String,
 }
 
 /// Judges an object by its conditions: failed by a terminal condition or `Stalled`, pending while `Reconciling`, ready
@@ -33,6 +36,7 @@ fn ended(object: ObjectView<'_>, terminal: &[TerminalCondition]) -> Option<Objec
     terminal.iter().find_map(|end| {
         let condition = object.condition(&end.kind).filter(|condition| condition.is(&end.status))?;
         let meant = end.reasons.is_empty() || end.reasons.split(' ').any(|reason| reason == condition.reason);
+        let meant = meant && (end.severity.is_empty() || end.severity == condition.severity);
         (meant && !condition.is_stale(object)).then(|| failed(condition))
     })
 }

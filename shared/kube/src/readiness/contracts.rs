@@ -75,7 +75,6 @@ fn own<'de, D: Deserializer<'de>>(name: D) -> Result<ContractFunction, D::Error>
         "flux" => operators::flux,
         "fluxStatic" => operators::flux_static,
         "fluxRepository" => operators::flux_repository,
-        "azure" => operators::azure,
         other => return Err(D::Error::custom(format!("unknown rule `{other}`"))),
     })
 }

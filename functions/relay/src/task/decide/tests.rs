@@ -8,8 +8,7 @@ use serde_json::json;
 use super::*;
 use crate::task::record::ObjectRef;
 use crate::test_api::rows;
-use PodObservation::Running;
-use ReasonCode::{Failed, ImagePull, Lost, NotStartable, Timeout, Unschedulable};
+use ReasonCode::{Failed, ImagePull, NotStartable, Timeout, Unschedulable};
 
 const NOW: u64 = 1_000_000;
 
@@ -165,19 +164,23 @@ fn readiness_rules_and_lost_objects() {
     }
 }
 
-/// The pod, its state, the report, an early failure, objects to remove, whether the deadline has passed, and the step.
-type StepRow = (Option<Pod>, PodObservation, Option<Callback>, Option<ReasonCode>, bool, bool, String);
+/// The pod, its state, the report, an early failure, objects to remove, whether the deadline has passed, the step, and the
+/// milliseconds until a silent entrypoint is lost.
+type StepRow = (Option<Pod>, PodObservation, Option<Callback>, Option<ReasonCode>, bool, bool, String, Option<u64>);
 
 #[test]
 fn steps_of_a_container() {
     let spec = record(1, TaskPhase::Running, false).spec.unwrap();
     let settings = RelaySettings::new("relay", "units", "");
-    for (pod, observation, reported, early, removing, is_late, expected) in rows::<StepRow>("steps_of_a_container") {
+    assert_eq!(settings.lost_after(), Duration::from_secs(180));
+    let rows = rows::<StepRow>("steps_of_a_container");
+    for (pod, observation, reported, early, removing, is_late, expected, silent_ms) in rows {
         let now = if is_late { NOW + 500 } else { NOW };
         let case = format!("{observation:?} {reported:?} {early:?} {removing} {now}");
         let early_failure = early.map(|code| FailureReason { code, message: "early".to_owned() });
         let removing = removing.then(|| "ConfigMap n/a: finalizer".to_owned());
-        let (pod, silence) = (pod.as_ref(), None);
+        let silence = |ms| Silence { lasted: Duration::from_secs(184), next_check: Duration::from_millis(ms) };
+        let (pod, silence) = (pod.as_ref(), silent_ms.map(silence));
         let state = ObservedContainer { spec: &spec, observation, pod, reported, early_failure, removing, silence };
         let text = |verb: &str, result: Callback, log| format!("{verb} {} {log:?}", code_of(&result));
         let found = match state.decide(&settings, now) {
@@ -187,28 +190,6 @@ fn steps_of_a_container() {
         };
         assert_eq!(found, expected, "{case}");
     }
-}
-
-#[test]
-fn a_silent_entrypoint_is_lost_unless_it_has_reported() {
-    let spec = record(1, TaskPhase::Running, false).spec.unwrap();
-    let running = serde_json::from_value(json!({"metadata": {}, "status": {"phase": "Running"}})).unwrap();
-    let settings = RelaySettings::new("r", "n", "http://10.0.0.1");
-    assert_eq!(settings.lost_after(), Duration::from_secs(180));
-    let steps = [(100, None), (100, Some(Failed)), (0, Some(Failed)), (0, None)].map(|(next_check, reported)| {
-        let silence = Some(Silence { lasted: Duration::from_secs(184), next_check: Duration::from_millis(next_check) });
-        let (observation, pod, early_failure, removing) = (Running, Some(&running), None, None);
-        let reported = reported.map(|code| Callback::failed(code, "reported"));
-        let state = ObservedContainer { spec: &spec, observation, pod, reported, early_failure, removing, silence };
-        state.decide(&settings, NOW)
-    });
-    let [early, reported_early, reported, ContainerStep::Terminate(lost, LogPart::Script)] = steps else {
-        panic!("{steps:?}")
-    };
-    assert_eq!(early, ContainerStep::Wait(NOW + 100));
-    assert_eq!((reported_early, reported), (ContainerStep::Wait(NOW + 500), ContainerStep::Wait(NOW + 500)));
-    let reason = lost.reason.unwrap();
-    assert!(reason.code == Lost && reason.message.contains("no heartbeat for 3 min 4 s"), "{reason:?}");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Operators: Argo, Crossplane, kro, Flux, Azure, and kinds without a contract.
+//! Operators: Argo, Crossplane, kro, Flux, and kinds without a contract.
 
 use crate::readiness::conditions::{self, unobserved};
 use crate::readiness::object::{ObjectReadiness, ObjectView};
@@ -85,15 +85,6 @@ pub(super) fn flux_static(object: ObjectView<'_>) -> ObjectReadiness {
 /// A repository of the type `oci` has no status.
 pub(super) fn flux_repository(object: ObjectView<'_>) -> ObjectReadiness {
     if object.text("spec.type") == "oci" { flux_static(object) } else { flux(object) }
-}
-
-pub(super) fn azure(object: ObjectView<'_>) -> ObjectReadiness {
-    match object.condition("Ready") {
-        Some(ready) if ready.is("False") && ready.severity == "Error" && !ready.is_stale(object) => {
-            conditions::failed(ready)
-        }
-        _ => conditions::judge(object, &["Ready"], &[]),
-    }
 }
 
 /// Judges a kind without a contract by the shape of the status: `Synced` is Crossplane, `InstanceManaged` is kro, others
