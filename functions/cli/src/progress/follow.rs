@@ -16,17 +16,15 @@ const POLL_INTERVAL: Duration = Duration::from_millis(200);
 /// The pause after slow requests, as a multiple of their duration. It limits the load on the server to a sixth.
 const PAUSE_FACTOR: u32 = 5;
 
-/// The pauses between the requests of a command that waits.
+/// The pauses between the requests of a command that waits, by the duration of the last one.
 #[derive(Default)]
-pub(crate) struct PollPauses {
-    former: Duration,
-}
+pub(crate) struct PollPauses(Duration);
 
 impl PollPauses {
     /// Returns the pause after a request that took `took`. A single slow request is no sign of load: every five seconds, one
     /// waits for relays.
     pub(crate) fn after(&mut self, took: Duration) -> Duration {
-        let former = std::mem::replace(&mut self.former, took);
+        let former = std::mem::replace(&mut self.0, took);
         POLL_INTERVAL.max(took.min(former) * PAUSE_FACTOR)
     }
 }

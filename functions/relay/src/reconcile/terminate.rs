@@ -125,11 +125,10 @@ impl Reconciler {
         let Some(AppliedObject { object_ref, document, .. }) = unconfirmed.clone() else { return Ok(None) };
         // This is checked before the read: a request that has not taken effect by now never will.
         let is_expired = now_ms().saturating_sub(since_ms) > millis(self.settings.api_server_request_timeout);
+        let namespace = object_ref.namespace.as_deref();
         let existing = match self.read(&object_ref).await {
             Ok(existing) => existing,
-            Err(error) => {
-                return Ok(Some(self.explain_refusal(&object_ref, object_ref.namespace.as_deref(), error).await?));
-            }
+            Err(error) => return Ok(Some(self.explain_refusal(&object_ref, namespace, error).await?)),
         };
         let own = match &existing {
             None => None,

@@ -79,13 +79,11 @@ fn decode_outputs(
 ) -> Result<DecodedOutputs, (ReasonCode, String)> {
     let (mut all, mut total) = (Vec::new(), 0);
     for (name, text) in reported {
+        let invalid = |why: String| Err((ReasonCode::OutputInvalid, why));
         if !declared.contains(&name) {
-            let why = "the report has a sensitive output that is not declared".to_owned();
-            return Err((ReasonCode::OutputInvalid, why));
+            return invalid("the report has a sensitive output that is not declared".to_owned());
         }
-        let Ok(bytes) = STANDARD.decode(text) else {
-            return Err((ReasonCode::OutputInvalid, format!("output {name:?} is not base64")));
-        };
+        let Ok(bytes) = STANDARD.decode(text) else { return invalid(format!("output {name:?} is not base64")) };
         total += bytes.len();
         if bytes.len() > OUTPUT_BYTES || total > OUTPUTS {
             let why = format!("output {name:?} has {} bytes, all so far {total}", bytes.len());

@@ -74,7 +74,6 @@ fn own<'de, D: Deserializer<'de>>(name: D) -> Result<ContractFunction, D::Error>
         "kroInstance" => operators::kro_instance,
         "flux" => operators::flux,
         "fluxStatic" => operators::flux_static,
-        "fluxRepository" => operators::flux_repository,
         other => return Err(D::Error::custom(format!("unknown rule `{other}`"))),
     })
 }

@@ -133,10 +133,7 @@ impl RegisteredClusters {
 
     /// Removes the denial that this process has recorded, after a poll with the right secret. An error is logged.
     pub(crate) async fn end_noted_denial(&self, cluster: &str) {
-        let is_open = {
-            let mut denied = lock(&self.denied);
-            denied.get_mut(cluster).is_some_and(|(_, is_open)| std::mem::take(is_open))
-        };
+        let is_open = lock(&self.denied).get_mut(cluster).is_some_and(|(_, is_open)| std::mem::take(is_open));
         if is_open {
             self.end_denial(cluster).await;
         }

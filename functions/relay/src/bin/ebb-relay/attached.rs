@@ -45,14 +45,14 @@ const RULES: &str = include_str!("../../../../../infra/relay/chart/rules.yaml");
 /// replaces the admission policy. What the API server refuses changes no rule. If its response is lost, the API server may
 /// have a part of the rules.
 pub(crate) async fn prepare(client: &Client, settings: &RelaySettings, policy: &ClusterPolicy) -> anyhow::Result<()> {
-    let level = policy.level(&settings.default_namespace).name();
+    let (level, forced) = (policy.level(&settings.default_namespace).name(), PatchParams::apply("ebb").force());
     let labels = json!({"pod-security.kubernetes.io/enforce": level});
     for (name, labels) in [(&settings.own_namespace, json!({})), (&settings.default_namespace, labels)] {
         let api: Api<Namespace> = Api::all(client.clone());
         if api.get_opt(name).await?.is_none() {
             let metadata = json!({"name": name, "labels": labels});
             let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata});
-            api.patch(name, &forced(), &Patch::Apply(&namespace)).await?;
+            api.patch(name, &forced, &Patch::Apply(&namespace)).await?;
         }
     }
     let review: SelfSubjectReview = serde_json::from_value(json!({"metadata": {}}))?;
@@ -92,13 +92,9 @@ pub(crate) async fn prepare(client: &Client, settings: &RelaySettings, policy: &
     let hint = "units need an admission policy, which your user must be allowed to create";
     let (rules, binding) =
         (manifest("ValidatingAdmissionPolicy", spec), manifest("ValidatingAdmissionPolicyBinding", binding));
-    for how in [forced().dry_run(), forced()] {
+    for how in [forced.clone().dry_run(), forced] {
         policies.patch(&name, &how, &Patch::Apply(&rules)).await.context(hint)?;
         bindings.patch(&name, &how, &Patch::Apply(&binding)).await.context(hint)?;
     }
     Ok(())
-}
-
-fn forced() -> PatchParams {
-    PatchParams::apply("ebb").force()
 }

@@ -78,13 +78,10 @@ pub(super) fn flux(object: ObjectView<'_>) -> ObjectReadiness {
     }
 }
 
-pub(super) fn flux_static(object: ObjectView<'_>) -> ObjectReadiness {
-    if object.conditions().next().is_some() { flux(object) } else { ObjectReadiness::Ready }
-}
-
 /// A repository of the type `oci` has no status.
-pub(super) fn flux_repository(object: ObjectView<'_>) -> ObjectReadiness {
-    if object.text("spec.type") == "oci" { flux_static(object) } else { flux(object) }
+pub(super) fn flux_static(object: ObjectView<'_>) -> ObjectReadiness {
+    let is_static = object.kind() != "HelmRepository" || object.text("spec.type") == "oci";
+    if is_static && object.conditions().next().is_none() { ObjectReadiness::Ready } else { flux(object) }
 }
 
 /// Judges a kind without a contract by the shape of the status: `Synced` is Crossplane, `InstanceManaged` is kro, others
