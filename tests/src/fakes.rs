@@ -67,6 +67,7 @@ pub fn deployment(max_in_flight_ms: u64) -> DeploymentSettings {
         first_sweep_delay: Millis(60_000),
         max_sweep_interval: Millis(3_600_000),
         retention: None,
+        living_per_owner: None,
         max_dispatches: 50,
         dispatch_budget: Duration::from_secs(3),
     }

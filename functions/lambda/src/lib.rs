@@ -97,6 +97,7 @@ struct FunctionContext {
 /// - `EBB_SECRETS`: a JSON object of the secrets that sources name.
 /// - `EBB_SECRET_ARN`: a secret of AWS Secrets Manager, a JSON object of [`SECRET_VARIABLES`].
 /// - `EBB_RETENTION_DAYS`: days to keep the data of gone targets. 0 or none keeps it forever.
+/// - `EBB_LIVING_PER_OWNER`: the most targets of a caller of the API that live at once. 0 or none is no limit.
 /// - `EBB_METRICS_NAMESPACE`: the namespace of metrics. Without it, no metrics are written.
 /// - `OTEL_EXPORTER_OTLP_ENDPOINT`, `OTEL_EXPORTER_OTLP_HEADERS`: a collector of spans and its headers.
 pub fn router(routes: fn(ServerState) -> Router, background: &Arc<BackgroundTasks>) -> Router {
@@ -195,6 +196,7 @@ fn settings(variables: &FunctionVariables, host: Option<&str>) -> Result<Deploym
         first_sweep_delay: Millis(60_000),
         max_sweep_interval: Millis(3_600_000),
         retention: variables.parsed_if_any("EBB_RETENTION_DAYS", retention)?,
+        living_per_owner: Some(variables.parsed_if_any("EBB_LIVING_PER_OWNER", str::parse)?).filter(|most| *most > 0),
         max_dispatches: 50,
         dispatch_budget: Duration::from_secs(3),
     })

@@ -53,6 +53,8 @@ pub struct DeploymentSettings {
     pub max_sweep_interval: Millis,
     /// The time for which the data of a gone instance is kept. `None` means forever.
     pub retention: Option<Millis>,
+    /// The most targets of a caller of the API that live at once.
+    pub living_per_owner: Option<u32>,
     /// Maximum dispatches per invocation. Further ones go through the queue.
     pub max_dispatches: usize,
     /// The time within which an invocation starts dispatches.

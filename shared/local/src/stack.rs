@@ -90,6 +90,8 @@ pub struct StackSettings {
     pub telemetry: Telemetry,
     /// The time for which data of gone instances is kept. `None` means forever.
     pub retention: Option<Duration>,
+    /// The most targets of a caller of the API that live at once.
+    pub living_per_owner: Option<u32>,
 }
 
 /// A table in another DynamoDB, such as Amazon's DynamoDB Local. Only one stack may use it.
@@ -178,6 +180,7 @@ impl Stack {
         let stopped = last.0.subscribe();
         let platform = settings.platform.clone().unwrap_or_else(|| format!("{url}/platform/events"));
         let flow_settings = flow_settings((&keys, state), &url, platform, &settings.units, settings.retention)?;
+        let flow_settings = FlowSettings { living_per_owner: settings.living_per_owner, ..flow_settings };
         let registered = (store.clone(), flow_settings.unit_keys.clone());
         let opened =
             backend::open(&settings.units, state, listen, options, inside.clone(), registered, stopped).await?;
@@ -363,6 +366,7 @@ fn flow_settings(
         first_sweep_delay: Millis(60_000),
         max_sweep_interval: Millis(3_600_000),
         retention: retention.map(Millis::from),
+        living_per_owner: None,
         max_dispatches: 50,
         dispatch_budget: Duration::from_secs(3),
     })

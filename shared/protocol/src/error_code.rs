@@ -85,6 +85,7 @@ error_codes! {
     ClusterInUse = "cluster-in-use" 409: "targets have units in the cluster",
     DocumentInUse = "document-in-use" 409: "living targets, sources or subscriptions need the document; `force` makes the change",
     TooManyClusters = "too-many-clusters" 409: "100 clusters are registered",
+    TooManyTargets = "too-many-targets" 409: "as many targets of the caller live as the deployment permits",
     OwnRelay = "own-relay" 409: "the control plane has a relay of its own, and registers no clusters",
     WrongTransport = "wrong-transport" 409: "a poll of a cluster whose relay is called by the control plane",
     Gone = "gone" 410: "the run does not exist any more, or the attempt has ended",

@@ -53,6 +53,8 @@ async fn start(stack: &str, clusters: &Value) -> Harness {
         "clusters" => Harness::with_clusters(clusters).await,
         // Data of ended instances is removed after a day, or never.
         "retention" => Harness::with_retention(Some(RETENTION)).await,
+        // A caller of the API has one living target.
+        "one living" => Harness::start(|settings, _| StackSettings { living_per_owner: Some(1), ..settings }).await,
         "no retention" => Harness::with_retention(None).await,
         // The receiver is the issuer of identity tokens.
         "issuer" => identity_tokens::trusting_receiver().await,

@@ -218,7 +218,7 @@ async fn replace_oldest(
     follow_ups: &mut Vec<FollowUp>,
 ) -> FlowResult<bool> {
     let (name, key) = (desired.key.source.as_str(), desired.key.target_key());
-    let used = living::take(env, (name, most), key).await?;
+    let used = living::take(env, ((living::SOURCE, name), most), key).await?;
     if used.is_empty() {
         return Ok(true);
     }
@@ -246,7 +246,7 @@ async fn replace_oldest(
         let decision = Decision { change: HistoryChange::Deleted, by: by.as_deref(), reason: Some(&reason) };
         history::note_decision(env, head, decision, []).await?;
         // A write that would begin the target has read an earlier version of it.
-        env.store.release_slot(("source", name), &target.to_string(), Some(*end)).await?;
+        env.store.release_slot((living::SOURCE, name), &target.to_string(), Some(*end)).await?;
         return Ok(true);
     }
     Ok(false)
