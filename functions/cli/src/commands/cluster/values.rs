@@ -307,11 +307,7 @@ fn kind(text: &str) -> Result<(String, String), String> {
         return Err("it is outside of namespaces: give it with --cluster-kind".to_owned());
     }
     if !name.contains('.') && !CORE_KINDS.split(' ').any(|core| core == name) {
-        return Err(
-            "expected KIND.GROUP, as `kubectl api-resources` prints them, or a kind of the core group, such as \
-                    ConfigMap"
-                .to_owned(),
-        );
+        return Err("expected KIND.GROUP of `kubectl api-resources`, or a kind of the core group: ConfigMap".to_owned());
     }
     Ok((name, plural))
 }
