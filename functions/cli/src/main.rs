@@ -46,7 +46,9 @@ pub(crate) use interrupt::InterruptCount;
 pub(crate) use lifecycle::{WaitArgs, named, wait, watched};
 pub(crate) use local_server::LocalServer;
 pub(crate) use output::{OutputArgs, joined_lines, printable};
-pub(crate) use progress::follow::{FollowEnd, FollowGoal, FollowLimits, PollPauses, WatchedInstance, follow, waiting_line};
+pub(crate) use progress::follow::{
+    FollowEnd, FollowGoal, FollowLimits, PollPauses, WatchedInstance, follow, waiting_line,
+};
 pub(crate) use progress::labels;
 pub(crate) use progress::screen::ProgressScreen;
 pub(crate) use refusal::{in_document, refused};

@@ -177,10 +177,10 @@ fn shown(name: &str, value: &AttributeValue) -> String {
     }
 }
 
-/// Returns the prefixes of keys in [`KEYS`]: each constant, and the first word of each format.
+/// Returns the prefixes of keys in [`KEYS`]: each constant, and the first word of each format, also of a named one.
 fn prefixes() -> BTreeSet<&'static str> {
     let code = KEYS.split("#[cfg(test)]").next().unwrap();
-    let texts = code.split("&str = \"").skip(1).chain(code.split("format!(\"").skip(1));
+    let texts = ["&str = \"", "format!(\"", ": \""].into_iter().flat_map(|before| code.split(before).skip(1));
     let literals = texts.map(|rest| rest.split('"').next().unwrap().split('{'));
     let is_word = |part: &&str| part.contains(|letter: char| letter.is_ascii_alphabetic());
     literals.filter_map(|mut parts| parts.find_map(|part| part.rsplit('}').next().filter(is_word))).collect()

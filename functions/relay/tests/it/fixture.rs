@@ -371,7 +371,6 @@ impl RelayFixture {
         self.api::<Pod>().list(&own).await.unwrap().items.pop()
     }
 
-    /// Returns the record of the first attempt of a unit.
     pub(crate) async fn record(&self, unit: &str) -> Value {
         let record = self.records().get(&format!("ebb-task.{unit}.1")).await.unwrap();
         serde_json::from_slice(&record.data.unwrap()["record"].0).unwrap()

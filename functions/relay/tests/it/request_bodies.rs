@@ -23,7 +23,6 @@ async fn send_head(port: u16, path: &str, length: usize, headers: &[(&str, Strin
     connection
 }
 
-/// Returns the status of the response, or `None` if none arrives in time.
 async fn status_within(connection: &mut TcpStream, within: Duration) -> Option<u16> {
     let mut status = [0; 12];
     tokio::time::timeout(within, connection.read_exact(&mut status)).await.ok()?.unwrap();

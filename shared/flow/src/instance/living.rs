@@ -76,11 +76,8 @@ pub(crate) async fn check(
     match take(env, (cap, most), target).await?.len() {
         0 => Ok(()),
         used if cap.0 == OWNER => {
-            let text = format!(
-                "{used} targets of {} live, and at most {most} may: delete one, or ask an operator for a larger \
-                 LivingPerOwner of the deployment",
-                cap.1
-            );
+            let remedy = "delete one, or ask an operator for a larger LivingPerOwner of the deployment";
+            let text = format!("{used} of {most} targets of {} live: {remedy}", cap.1);
             Err(RequestError::refused(ErrorCode::TooManyTargets, text))
         }
         used => {

@@ -63,21 +63,21 @@ pub(crate) fn plan(instance: &str) -> String {
 
 /// Defines the partition keys of items with one name.
 macro_rules! named_keys {
-    ($($item:ident: $prefix:literal;)*) => {$(
+    ($($item:ident: $key:literal;)*) => {$(
         pub(crate) fn $item(name: &str) -> String {
-            format!(concat!($prefix, "#{}"), encode(name))
+            format!($key, encode(name))
         }
     )*};
 }
 
 named_keys! {
-    plugin: "v";
-    rejections: "j";
-    watch: "e";
-    token: "k";
-    session: "w";
-    access_token: "o";
-    batch_queue: "batch";
+    plugin: "v#{}";
+    rejections: "j#{}";
+    watch: "e#{}";
+    token: "k#{}";
+    session: "w#{}";
+    access_token: "o#{}";
+    batch_queue: "batch#{}";
 }
 
 /// Returns the partition key of a document. That of the beginning of a name is the beginning of the key.
