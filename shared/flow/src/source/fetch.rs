@@ -47,6 +47,11 @@ impl From<FlowError> for FetchProblem {
 }
 
 impl FetchProblem {
+    /// Returns true if the server has asked for a wait.
+    pub(super) fn is_limit(&self) -> bool {
+        matches!(self, Self::Later(_, Some(_)))
+    }
+
     /// Returns the reason, and the wait if the request can be sent again.
     pub(super) fn shown(self) -> FlowResult<(String, Option<Millis>)> {
         match self {

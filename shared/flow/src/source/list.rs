@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use super::fetch::{self, FetchProblem, LIST, RequestPlace};
 use crate::run::request::further_page::page_after;
 use crate::run::request_headers::is_same_origin;
-use crate::{Env, FlowResult, offload, response_body};
+use crate::{Env, offload, response_body};
 
 /// The time after which a list that is not read is begun again.
 pub(super) const MAX_AGE: Millis = Millis(2 * 3_600_000);
@@ -69,34 +69,34 @@ pub(super) async fn confirm(
     (listing, part): (&EventListing, &str),
     target: &ListedTarget,
     EventRequest { connection, path, headers }: EventRequest,
-) -> FlowResult<Result<Option<String>, String>> {
+) -> Result<Option<String>, FetchProblem> {
     let shown = path.clone();
-    let sent = fetch::send(env, &source.name, (&connection, headers), RequestPlace::Path(path), LIST).await;
-    let (_, response) = match sent {
-        Ok(found) => found,
-        Err(problem) => return Ok(Err(problem.shown()?.0)),
-    };
-    Ok(match response.status {
-        404 | 410 => Ok(Some(format!("GET {shown} was answered {}", response.status))),
-        200 => match response_body::parse(&response.body, limits::JSON_VALUES) {
-            Err(problem) => Err(format!("the answer to GET {shown} has {problem}")),
-            Ok(item) => match source.listed_thing(listing, part, item) {
-                Err(error) => Err(error.to_string()),
-                Ok(thing) if (&thing.kind, &thing.name) != (&target.kind, &target.name) => {
-                    Err(format!("the answer to GET {shown} is about {}/{}", thing.kind, limits::message(&thing.name)))
+    let sent = fetch::send(env, &source.name, (&connection, headers), RequestPlace::Path(path), LIST);
+    let (_, response) = sent.await?;
+    let answered = format!("GET {shown} was answered {}", response.status_text());
+    match response.status {
+        404 | 410 => Ok(Some(answered)),
+        200 => {
+            let item = response_body::parse(&response.body, limits::JSON_VALUES)
+                .map_err(|problem| FetchProblem::Wrong(format!("the answer to GET {shown} has {problem}")))?;
+            match source.listed_thing(listing, part, item).map_err(|error| FetchProblem::Wrong(error.to_string()))? {
+                thing if (&thing.kind, &thing.name) != (&target.kind, &target.name) => {
+                    let name = limits::message(&thing.name);
+                    Err(FetchProblem::Wrong(format!("the answer to GET {shown} is about {}/{name}", thing.kind)))
                 }
-                Ok(ListedThing { uid: Some(uid), .. }) if uid != target.uid && !target.uid.is_empty() => {
+                ListedThing { uid: Some(uid), .. } if uid != target.uid && !target.uid.is_empty() => {
                     Ok(Some(format!("GET {shown} shows another one with its name")))
                 }
-                Ok(ListedThing { outcome: EventOutcome::Delete { reason, .. }, .. }) => {
+                ListedThing { outcome: EventOutcome::Delete { reason, .. }, .. } => {
                     let reason = reason.map(|reason| format!(": {reason}")).unwrap_or_default();
                     Ok(Some(format!("GET {shown} shows its end{reason}")))
                 }
-                Ok(_) => Ok(None),
-            },
-        },
-        _ => Err(format!("GET {shown} was answered {}", response.status_text())),
-    })
+                _ => Ok(None),
+            }
+        }
+        _ if response.is_limited() => Err(FetchProblem::Later(answered, response.retry_after(env.now()))),
+        _ => Err(FetchProblem::Wrong(answered)),
+    }
 }
 
 /// Returns the value of `response`.

@@ -20,7 +20,7 @@ use futures::FutureExt as _;
 use futures::future::{join_all, try_join_all};
 
 use super::drift::{MAX_MISSING, Observation, ObservedDrift};
-use super::fetch::RETRY;
+use super::fetch::{FetchProblem, RETRY};
 use super::list::{self, MAX_AGE};
 use super::{reconcile, record, replay};
 use crate::instance::history::{self, Decision};
@@ -352,7 +352,7 @@ impl Observer<'_> {
         // An earlier sweep has asked for those up to a place.
         ended.retain(|(one, _)| pass.url.as_ref().is_none_or(|last| place(one) > *last));
         let mut problem = self.watch.problem.as_ref().filter(|_| pass.url.is_some()).map(|(_, why)| why.clone());
-        let mut asked = 0;
+        let (mut asked, mut limit) = (0, None::<Millis>);
         for some in ended.chunks(CONCURRENT) {
             let ends = some.iter().map(|(one, head)| self.remove(head, one, begun, parts).boxed());
             let results = join_all(ends).await;
@@ -361,17 +361,24 @@ impl Observer<'_> {
                 match result {
                     // It ends, or its thing exists.
                     Ok(Ok(())) => self.findings.missing.retain(|other| other != *one),
-                    Ok(Err(why)) => problem = Some(why),
+                    Ok(Err(found)) => {
+                        let is_limit = found.is_limit();
+                        let (why, wait) = found.shown()?;
+                        limit = limit.max(wait.filter(|_| is_limit));
+                        problem = Some(format!("{place}: {why}", place = place(one)));
+                    }
                     Err(error) if error.is_retryable() => return Err(error),
                     Err(error) => problem = Some(format!("{place}: {error}", place = place(one))),
                 }
             }
-            if self.env.now() >= self.end {
+            if limit.is_some() || self.env.now() >= self.end {
                 break;
             }
         }
-        let due = if asked < ended.len() { self.env.now().plus(Millis(1_000)) } else { next };
-        if asked < ended.len() {
+        let is_continued = limit.is_none() && asked < ended.len();
+        let due = if is_continued { self.env.now().plus(Millis(1_000)) } else { next };
+        let due = due.max(self.env.now().plus(limit.unwrap_or_default()));
+        if is_continued {
             let url = ended[..asked].last().map(|(one, _)| place(one));
             (self.watch.pass, self.findings.things) = (Some(ListPass { url, ..pass }), things);
         }
@@ -467,7 +474,7 @@ impl Observer<'_> {
         one: &MissingTarget,
         second: Timestamp,
         parts: &[(String, ListedNames)],
-    ) -> FlowResult<Result<(), String>> {
+    ) -> FlowResult<Result<(), FetchProblem>> {
         // The wrong list would answer about another thing.
         let mut of = parts.iter().filter(|(_, names)| names.covers(&head.name)).map(|(part, _)| part.as_str());
         let part = of.next().filter(|_| of.next().is_none()).unwrap_or_default();
@@ -476,12 +483,13 @@ impl Observer<'_> {
         let (kind, name) = (head.kind.clone(), head.name.clone());
         let target = ListedTarget { kind, name, uid, labels: head.labels.clone() };
         let confirmed = match self.source.confirmation(self.listing, part, &target) {
-            Err(error) => Err(error.to_string()),
+            Err(error) => Err(FetchProblem::Wrong(error.to_string())),
             Ok(None) => Ok(Some("it is in no list".to_owned())),
-            Ok(Some(request)) => list::confirm(self.env, self.source, (self.listing, part), &target, request).await?,
+            Ok(Some(request)) => list::confirm(self.env, self.source, (self.listing, part), &target, request).await,
         };
         let why = match confirmed {
-            Err(problem) => return Ok(Err(format!("{}/{}: {problem}", head.kind, head.name))),
+            Err(FetchProblem::Failed(error)) => return Err(error),
+            Err(problem) => return Ok(Err(problem)),
             // The list lacks what exists.
             Ok(None) => return Ok(Ok(())),
             Ok(Some(why)) => why,

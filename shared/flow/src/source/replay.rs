@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, LazyLock};
 
 use ebb_documents::EventSource;
+use ebb_documents::event::EventListing;
 use ebb_documents::model::ReplayDoc;
 use ebb_egress::HttpResponse;
 use ebb_protocol::{ErrorCode, Millis, Timestamp, limits, short_digest};
@@ -49,8 +50,8 @@ struct ListedAttempt {
     status_code: i64,
 }
 
-/// Continues to fetch the failed deliveries of a source, until `end`. Returns true if another sweep continues, and the wait until
-/// then or until the next list.
+/// Continues to fetch the failed deliveries of a source, until `end`. Returns true if the lists of the source have to wait for
+/// another sweep, and the wait until then or until the next list.
 pub(super) async fn replay(
     env: &Env,
     source: &Arc<EventSource>,
@@ -77,10 +78,13 @@ pub(super) async fn replay(
             Ok((true, Millis(1_000)))
         }
         Err(problem) => {
+            // A limit counts all requests with a connection.
+            let is_shared = |listing: &EventListing| listing.connection == webhook.connection.value;
+            let is_limit = problem.is_limit() && source.listing.as_ref().is_some_and(is_shared);
             let (why, wait) = problem.shown()?;
             state.problem = Some((since, limits::message(&why)));
             state.pass = wait.map(|_| pass);
-            Ok((false, wait.unwrap_or(EVERY)))
+            Ok((is_limit, wait.unwrap_or(EVERY)))
         }
     }
 }
