@@ -66,7 +66,9 @@ pub(super) async fn replay(
     let before = known.take().filter(|before| before.question == question);
     let state = known.insert(before.unwrap_or_else(|| ReplayState { question, ..ReplayState::default() }));
     let since = state.problem.take().map_or(env.now(), |(since, _)| since);
-    let mut pass = state.pass.take().filter(|pass| pass.begun.plus(MAX_AGE) > env.now()).unwrap_or_else(|| {
+    // A list begins with its first page.
+    let is_continued = |pass: &ListPass| pass.pages > 0 && pass.begun.plus(MAX_AGE) > env.now();
+    let mut pass = state.pass.take().filter(is_continued).unwrap_or_else(|| {
         attempts.clear();
         ListPass { begun: env.now(), ..ListPass::default() }
     });
