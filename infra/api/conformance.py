@@ -95,7 +95,7 @@ class Server:
 
     def __init__(self, program, state, platform):
         arguments = ["dev", "--port", "0", "--s3-port", "0", "--state", state, "--platform-url", platform]
-        self.log = open(pathlib.Path(state).parent / "ebb.log", "w+")
+        self.log = open(pathlib.Path(state).parent / "ebb.log", "a+")
         self.process = subprocess.Popen([program, *arguments], stdout=self.log, stderr=self.log)
         file = pathlib.Path(state) / "server.json"
         deadline = time.monotonic() + PATIENCE
@@ -123,6 +123,17 @@ class Server:
                 return answer.status, json.loads(answer.read() or b"null")
         except urllib.error.HTTPError as error:
             return error.code, json.loads(error.read() or b"null")
+
+    def targets(self):
+        """Returns the phases of all targets by their names."""
+        found, queries = {}, ["", "gone=true"]
+        while queries:
+            query = queries.pop()
+            _, page = self.request("GET", f"/v1/targets?{query}")
+            found |= {target["name"]: target["phase"] for target in page["targets"]}
+            if page.get("nextToken"):
+                queries.append(f"{query.split('&')[0]}&nextToken={page['nextToken']}")
+        return found
 
     def stop(self):
         self.process.terminate()

@@ -25,11 +25,13 @@ PLUGIN = """
 apiVersion: ebb.dev/v1
 kind: Plugin
 name: preview@1.0.0
-params: {commit: {type: string}}
+params: {number: {type: integer}, commit: {type: string}}
+defaults: {retry: {attempts: ATTEMPTS}}
 preStart:
-  make: {retry: {attempts: 1}, webhook: {url: "%s/units/make", body: {commit: "${params.commit}"}}}
+  make:
+    webhook: {url: "URL/units/make", body: {unit: make, number: "${params.number}", commit: "${params.commit}"}}
 postStop:
-  drop: {undoes: make, webhook: {url: "%s/units/drop"}}
+  drop: {undoes: make, webhook: {url: "URL/units/drop", body: {unit: drop, number: "${params.number}"}}}
 """
 CONNECTION = """
 apiVersion: ebb.dev/v1
@@ -37,12 +39,12 @@ kind: Connection
 name: github
 origin: %s
 auth: {bearer: {secret: GITHUB_TOKEN}}
-subscriptions: [statuses, comments]
+%s
 """
 # The end of the source. The param makes units run for each commit.
 RESOURCES = """
   labels: {repo: "${body.repository.full_name}", sha: "${body.pull_request.head.sha}", number: "${body.number}"}
-  resources: {page: {plugin: preview, params: {commit: "${body.pull_request.head.sha}"}}}
+  resources: {page: {plugin: preview, params: {number: "${body.number}", commit: "${body.pull_request.head.sha}"}}}
 """
 SUBSCRIPTION = """
 apiVersion: ebb.dev/v1
@@ -82,30 +84,42 @@ def rejections(github):
         (422, "GET", f"{comments}?size=1", None, {}),
     ]:
         content = b"" if body is None else json.dumps(body).encode()
-        found, _, problems = github.answer(method, path, good | headers, content)
+        found, _, _, problems = github.answer(method, path, good | headers, content)
         assert found == expected and len(problems) == 1, (found, problems, expected, method, path, body)
 
 
-def payload(github, examples, action, commit, minute):
+def payload(github, examples, action, commit, time, number=2):
     """Returns an example of an event. All examples are of one pull request, with one commit."""
     event = [example for example in examples if example["action"] == action][-1]
-    # The life has several commits and needs increasing times. Some examples lack a key that the description requires.
-    event["pull_request"]["updated_at"] = f"2019-05-15T16:{minute:02}:00Z"
+    # A life has several commits and needs increasing times. Some examples lack a key that the description requires.
+    event["pull_request"]["updated_at"] = time
     event["pull_request"]["head"]["sha"] = commit
+    event["number"] = event["pull_request"]["number"] = number
     for side in ["head", "base"]:
         event["pull_request"][side]["repo"].setdefault("has_discussions", False)
     content = github.description["x-webhooks"][f"pull-request-{action}"]["post"]["requestBody"]["content"]
     errors = github.errors(content["application/json"]["schema"], event)
     assert not errors, errors
-    return json.dumps(event).encode()
+    # GitHub sends no spaces, and no escapes of letters.
+    return json.dumps(event, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def signed(delivery, body):
+    """Returns the headers with which GitHub sends an event."""
+    signature = hmac.new(WEBHOOK_SECRET.encode(), body, hashlib.sha256).hexdigest()
+    headers = {"X-GitHub-Event": "pull_request", "X-GitHub-Delivery": delivery, "content-type": "application/json"}
+    return headers | {"User-Agent": "GitHub-Hookshot/1", "X-Hub-Signature-256": f"sha256={signature}"}
 
 
 def send(server, delivery, body):
-    """Sends an event as GitHub does. Returns the response."""
-    signature = hmac.new(WEBHOOK_SECRET.encode(), body, hashlib.sha256).hexdigest()
-    headers = {"x-github-event": "pull_request", "x-github-delivery": delivery, "content-type": "application/json"}
-    headers |= {"user-agent": "GitHub-Hookshot/1", "x-hub-signature-256": f"sha256={signature}"}
-    return server.request("POST", "/v1/sources/previews", body, headers)[1]
+    """Sends an event as GitHub does. Returns the status and the response."""
+    return server.request("POST", "/v1/sources/previews", body, signed(delivery, body))
+
+
+def put(server, method, path, document):
+    """Publishes a document."""
+    status, answer = server.request(method, f"/v1/{path}", json.dumps({"document": document}).encode())
+    assert status in [200, 201], (path, answer)
 
 
 def publish(program, server, github, receiver):
@@ -115,14 +129,13 @@ def publish(program, server, github, receiver):
     statuses = ("statuses", "[starting, ready, updating, failed, stuck]", "github", 'sha: "${target.labels.sha}"')
     comments = ("comments", "[ready, failed, stuck, gone]", "comment", 'number: "${target.labels.number}"')
     for method, path, document in [
-        ("POST", "plugins", PLUGIN % (receiver.url, receiver.url)),
-        ("PUT", "connections/github", CONNECTION % github.url),
+        ("POST", "plugins", PLUGIN.replace("URL", receiver.url).replace("ATTEMPTS", "1")),
+        ("PUT", "connections/github", CONNECTION % (github.url, "subscriptions: [statuses, comments]")),
         ("PUT", "sources/previews", source.replace("\n  resources: {}\n", RESOURCES)),
         ("PUT", "subscriptions/statuses", SUBSCRIPTION % statuses),
         ("PUT", "subscriptions/comments", SUBSCRIPTION % comments),
     ]:
-        status, answer = server.request(method, f"/v1/{path}", json.dumps({"document": document}).encode())
-        assert status in [200, 201], (path, answer)
+        put(server, method, path, document)
 
 
 def compare(github, expected):
@@ -148,9 +161,9 @@ def life(server, github, receiver, examples):
         receiver.statuses["/units/make"] = unit
         expected["statuses"] += [f"{letter * 40} ebb/previews/pr-2-186853002 {call}" for call in statuses]
         expected["comments"] += comments
-        body = payload(github, examples, action, letter * 40, number)
+        body = payload(github, examples, action, letter * 40, f"2019-05-15T16:{number:02}:00Z")
         for results in [["starting", "updating", "stopping"], ["repeated"]]:
-            answer = send(server, f"delivery-{number}", body)
+            _, answer = send(server, f"delivery-{number}", body)
             assert answer.get("result") in results, answer
             compare(github, expected)
     return expected

@@ -1,4 +1,4 @@
-"""A server that follows GitHub's OpenAPI description, for the operations that subscriptions use.
+"""A server that follows GitHub's OpenAPI description, for the operations that subscriptions and sources use.
 
 It validates each request and each of its responses against the description, which npm has.
 """
@@ -11,6 +11,7 @@ import json
 import os
 import pathlib
 import re
+import sys
 import tarfile
 import threading
 import urllib.parse
@@ -33,7 +34,8 @@ EXAMPLES = (
 )
 CACHE = pathlib.Path(__file__).resolve().parents[2] / "target/npm"
 TOKEN = "token-of-the-connection"
-# The pull request of GitHub's example events.
+# The repository and pull request of GitHub's example events.
+REPOSITORY = 186853002
 PULL_REQUEST = {"owner": "Codertocat", "repo": "Hello-World", "issue_number": "2"}
 
 
@@ -64,7 +66,14 @@ class Github(http.server.ThreadingHTTPServer):
         self.comments = [{"id": number, "body": "looks good to me"} for number in range(1, 131)]
         # The calls, the outcomes of the next ones that fail, and the differences from the description.
         self.calls, self.outages, self.problems = {"statuses": [], "comments": []}, {}, []
+        # The pull requests by their numbers, and the attempts to deliver events, with the headers and body of each.
+        self.pulls, self.attempts = {}, []
         threading.Thread(target=self.serve_forever, daemon=True).start()
+
+    def handle_error(self, request, address):
+        # A program that was killed reads no answer.
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, address)
 
     def resolved(self, value):
         """Follows a reference."""
@@ -115,32 +124,40 @@ class Github(http.server.ThreadingHTTPServer):
             yield "the header User-Agent is missing"
 
     def answer(self, method, target, headers, body):
-        """Returns the status and the JSON of a response, and the problems of the exchange."""
-        url = urllib.parse.urlsplit(target)
+        """Returns the status, the JSON and the headers of a response, and the problems of the exchange."""
+        # The description has no paths with the ID of a repository, which GitHub has.
+        name = f"/repos/{PULL_REQUEST['owner']}/{PULL_REQUEST['repo']}/"
+        url = urllib.parse.urlsplit(target.replace(f"/repositories/{REPOSITORY}/", name, 1))
         operation, path = self.operation(method, url.path)
         if headers.get("authorization") != f"Bearer {TOKEN}":
-            return 401, failure("Bad credentials"), ["the token is missing or wrong"]
+            return 401, failure("Bad credentials"), {}, ["the token is missing or wrong"]
         if operation is None or any(path.get(name, value) != value for name, value in PULL_REQUEST.items()):
-            return 404, failure("Not Found"), ["the description or the repository lacks the path"]
+            return 404, failure("Not Found"), {}, ["the description or the repository lacks the path"]
         values = path | dict(urllib.parse.parse_qsl(url.query, keep_blank_values=True))
         problems = list(self.differences(operation, values, headers, body))
         if problems:
-            return 422, failure("Validation Failed"), problems
-        status, answer = self.act(operation, values, json.loads(body or b"null"))
+            return 422, failure("Validation Failed"), {}, problems
+        status, answer, sent = self.act(operation, values, json.loads(body or b"null"))
         schema = {"$ref": "#/components/schemas/basic-error"}
         if str(status) in operation["responses"]:
             schema = operation["responses"][str(status)]["content"]["application/json"]["schema"]
-        return status, answer, [f"the response is wrong: {error}" for error in self.errors(schema, answer)]
+        return status, answer, sent, [f"the response is wrong: {error}" for error in self.errors(schema, answer)]
+
+    def example(self, operation):
+        """Returns the example of a response to an operation."""
+        content = operation["responses"][min(operation["responses"])]["content"]["application/json"]
+        return self.resolved(content["examples"]["default"])["value"]
 
     def act(self, operation, values, body):
         """Performs a valid request. The response is the example of the description with the values of the request."""
         name, success = operation["operationId"], min(operation["responses"])
-        example = operation["responses"][success]["content"]["application/json"]["examples"]["default"]
-        example = self.resolved(example)["value"]
+        example = self.example(operation)
         if name == "issues/list-comments":
             size = min(int(values.get("per_page", 30)), 100)
             begin = (int(values.get("page", 1)) - 1) * size
-            return 200, [{**example[0], **comment} for comment in self.comments[begin : begin + size]]
+            return 200, [{**example[0], **comment} for comment in self.comments[begin : begin + size]], {}
+        if name in READERS:
+            return READERS[name](self, values, example)
         kind = "statuses" if name == "repos/create-commit-status" else "comments"
         outcome = self.outages[kind].pop(0) if self.outages.get(kind) else int(success)
         if kind == "statuses":
@@ -148,12 +165,59 @@ class Github(http.server.ThreadingHTTPServer):
         else:
             self.calls[kind].append(f"{re.search(r'[*]{2}(.+?)[*]{2}', body['body'])[1]} {outcome}")
         if outcome != int(success):
-            return outcome, failure("Service unavailable")
+            return outcome, failure("Service unavailable"), {}
         if name == "issues/create-comment":
             self.comments.append({"id": len(self.comments) + 1})
         changed = {} if kind == "statuses" else self.comments[int(values.get("comment_id", 0)) - 1]
         changed.update(body)
-        return outcome, example | changed
+        return outcome, example | changed, {}
+
+    def list_pulls(self, values, example):
+        size, page = int(values.get("per_page", 30)), int(values.get("page", 1))
+        found = [pull for _, pull in sorted(self.pulls.items()) if pull["state"] == values.get("state", "open")]
+        found = [{**example[0], **pull} for pull in found[(page - 1) * size :][: size + 1]]
+        return self.page("pulls", found, size, values | {"page": page + 1})
+
+    def get_pull(self, values, example):
+        pull = self.pulls.get(int(values["pull_number"]))
+        return (200, example | pull, {}) if pull else (404, failure("Not Found"), {})
+
+    def list_attempts(self, values, example):
+        """Returns the attempts to deliver events, the newest first. A cursor has the ID of one, which is its place."""
+        size = int(values.get("per_page", 30))
+        newest = int(values.get("cursor", f"v1_{len(self.attempts)}").removeprefix("v1_"))
+        found = reversed(self.attempts[max(newest - size - 1, 0) : newest])
+        found = [{key: attempt[key] for key in example[0]} for attempt in found]
+        values, path = values | {"cursor": f"v1_{newest - size}"}, f"hooks/{values['hook_id']}/deliveries"
+        return self.page(path, found, size, values)
+
+    def get_attempt(self, values, example):
+        attempt = self.attempts[int(values["delivery_id"]) - 1]
+        request = {"headers": attempt["headers"], "payload": json.loads(attempt["body"])}
+        return 200, example | {key: attempt[key] for key in example if key in attempt} | {"request": request}, {}
+
+    def note_attempt(self, guid, headers, body, status, at):
+        """Adds an attempt to deliver an event."""
+        is_again = any(attempt["guid"] == guid for attempt in self.attempts)
+        attempt = {"id": len(self.attempts) + 1, "guid": guid, "delivered_at": at, "redelivery": is_again}
+        attempt |= {"status": "OK" if status < 400 else "failed", "status_code": status, "duration": 0.1}
+        attempt |= {"event": headers["X-GitHub-Event"], "action": json.loads(body)["action"], "throttled_at": None}
+        attempt |= {"installation_id": None, "repository_id": REPOSITORY, "headers": headers, "body": body}
+        self.attempts.append(attempt)
+
+    def page(self, path, found, size, values):
+        """Returns a page with the URL of the next one, if more is found."""
+        query = {key: value for key, value in values.items() if key not in ["owner", "repo", "hook_id"]}
+        link = f"{self.url}/repositories/{REPOSITORY}/{path}?{urllib.parse.urlencode(query)}"
+        return 200, found[:size], {"link": f'<{link}>; rel="next"'} if len(found) > size else {}
+
+
+READERS = {
+    "pulls/list": Github.list_pulls,
+    "pulls/get": Github.get_pull,
+    "repos/list-webhook-deliveries": Github.list_attempts,
+    "repos/get-webhook-delivery": Github.get_attempt,
+}
 
 
 def failure(message):
@@ -165,14 +229,15 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def answer(self):
         body = self.rfile.read(int(self.headers.get("content-length", 0)))
         try:
-            status, answer, problems = self.server.answer(self.command, self.path, self.headers, body)
+            status, answer, headers, problems = self.server.answer(self.command, self.path, self.headers, body)
         except Exception as error:
-            status, answer, problems = 500, failure("Server Error"), [f"{error!r}"]
+            status, answer, headers, problems = 500, failure("Server Error"), {}, [f"{error!r}"]
         self.server.problems += [f"{self.command} {self.path}: {problem}" for problem in problems]
         # Without a status, the connection is closed.
         if status:
             self.send_response(status)
-            self.send_header("content-type", "application/json; charset=utf-8")
+            for name, value in {"content-type": "application/json; charset=utf-8", **headers}.items():
+                self.send_header(name, value)
             self.end_headers()
             self.wfile.write(json.dumps(answer).encode())
 
