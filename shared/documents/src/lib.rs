@@ -4,7 +4,6 @@
 //! not use the table or the network.
 mod body;
 mod canonical;
-pub mod cel;
 pub mod compile;
 pub mod diagnostic;
 pub mod durations;
@@ -21,6 +20,8 @@ pub mod schema;
 mod source;
 pub mod starters;
 pub mod template;
+
+pub use ebb_cel as cel;
 
 pub use compile::{ClusterPolicy, PolicyRequest};
 pub use diagnostic::{Diagnostic, DiagnosticStyle, Diagnostics};

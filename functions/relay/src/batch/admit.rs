@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use ebb_documents::cel::ObjectExpression;
+use ebb_cel::ObjectExpression;
 use ebb_kube::podspec::{self, ClusterPolicy, PodSecurityLevel, PodspecViolation};
 use ebb_protocol::relay::{EnsureTask, ObjectOutputFrom, ObjectTask, TaskCompletion, VERSION};
 use http::header::{CONTENT_TYPE, WARNING};

@@ -1,6 +1,6 @@
 //! Evaluates expressions over `object`, or over `objects`.
 
-use ebb_documents::cel::{ObjectExpression, ObjectExpressionError};
+use ebb_cel::{ObjectExpression, ObjectExpressionError};
 use ebb_kube::readiness::{DocumentRules, ObjectReadiness};
 use ebb_protocol::limits::{excerpt, printable};
 use ebb_protocol::relay::ReadyRules;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ebb_documents::cel::{EvaluationError, ObjectExpressionError};
+use ebb_cel::{EvaluationError, ObjectExpressionError};
 use ebb_protocol::limits::{OUTPUT, OUTPUTS};
 use ebb_protocol::relay::{MAX_WAITS, ObjectCount, ObjectOutput, ObjectOutputFrom, TaskCompletion, TaskWait};
 use ebb_protocol::{Callback, CallbackStatus, ObjectRemoval, ReasonCode, TaskId, UnitValue};

@@ -6,9 +6,9 @@ use cel::common::ast::{CallExpr, Expr, IdedExpr, LiteralValue, operators};
 use cel::common::types::{CelMap, CelMapKey, CelNull};
 use serde_json::Value as Json;
 
-use crate::cel::convert::json_type;
-use crate::cel::path::{PathKey, SelectionPath, step};
-use crate::cel::{CelVariables, Expression, RootVariable, walk};
+use crate::convert::json_type;
+use crate::path::{PathKey, SelectionPath, step};
+use crate::{CelVariables, Expression, RootVariable, walk};
 
 /// The name of a function that replaces a selection that must fail. CEL does not define it, and an expression cannot contain it.
 const MISREAD: &str = "@misread";
@@ -20,7 +20,7 @@ impl Expression {
     }
 
     /// Returns the fields that the expression compares with literal texts or lists, by an operator or a method such as `matches`.
-    pub(crate) fn compared(&self) -> BTreeSet<String> {
+    pub fn compared(&self) -> BTreeSet<String> {
         let (mut compared, mut open) = (BTreeSet::new(), vec![&self.tree]);
         while let Some(expr) = open.pop() {
             let parts = walk::children(expr);
@@ -40,7 +40,7 @@ impl Expression {
     /// Returns the expression with errors in place of the optional selections that these values do not permit, and the
     /// first such value. `None` if they permit all. The crate `cel` takes a part of a text, or one of a list by a name,
     /// as missing, which is an error in CEL.
-    pub(crate) fn strict(&self, values: &[(&str, Option<&Json>)]) -> Option<(Self, String)> {
+    pub fn strict(&self, values: &[(&str, Option<&Json>)]) -> Option<(Self, String)> {
         let (mut strict, mut found) = (self.clone(), None);
         walk::each_mut(&mut strict.tree, &mut |expr| {
             if let Expr::Call(call) = expr

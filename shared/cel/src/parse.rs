@@ -26,7 +26,7 @@ pub fn parse(text: &str, scope: Scope) -> Result<Expression, Vec<ExpressionIssue
 }
 
 /// Parses an expression like [`parse`]. Returns the message of the first issue as an error.
-pub(crate) fn parse_checked(text: &str, scope: Scope) -> Result<Expression, String> {
+pub fn parse_checked(text: &str, scope: Scope) -> Result<Expression, String> {
     parse(text, scope).map_err(|issues| issues.into_iter().next().map(|issue| issue.message).unwrap_or_default())
 }
 

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use serde_json::Value as Json;
 
-use crate::cel::convert::{CelOutput, from_json, json_type};
-use crate::cel::{EvaluationError, Expression, MAX_VALUE_BYTES, Scope, evaluate, parse_checked};
+use crate::convert::{CelOutput, from_json, json_type};
+use crate::{EvaluationError, Expression, MAX_VALUE_BYTES, Scope, evaluate, parse_checked};
 
 #[derive(Clone, Debug)]
 pub struct ObjectExpression(Expression);
@@ -107,6 +107,6 @@ mod tests {
         assert_eq!(ObjectExpression::new(ready).unwrap().holds(&[("object", &much_else)]), Ok(true));
         let costly = refused("object.many.map(a, object.many.map(b, object.many + [a, b]))");
         let ObjectExpressionError::Evaluation(EvaluationError::TooCostly(cost)) = costly else { panic!("{costly:?}") };
-        assert!(cost > crate::cel::MAX_COST, "{cost}");
+        assert!(cost > crate::MAX_COST, "{cost}");
     }
 }

@@ -9,9 +9,9 @@ use cel::common::ast::{CallExpr, ComprehensionExpr, EntryExpr, Expr, IdedExpr, L
 use cel::common::types::{CelBytes, CelList, CelMap, CelMapKey, CelOptional, CelString};
 use cel::common::value::Val;
 
-use crate::cel::path::{PathKey, SelectionPath, StepAccess};
-use crate::cel::walk::MATCHES;
-use crate::cel::{CelValue, CelVariables, Expression, TextPattern};
+use crate::path::{PathKey, SelectionPath, StepAccess};
+use crate::walk::MATCHES;
+use crate::{CelValue, CelVariables, Expression, TextPattern};
 
 /// The maximum cost of an evaluation, in touched values. A more expensive one does not start.
 pub const MAX_COST: u64 = 5_000_000;

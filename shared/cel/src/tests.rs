@@ -1,7 +1,15 @@
 use std::collections::BTreeSet;
 
+use serde::de::DeserializeOwned;
+
 use super::*;
-use crate::tests::rows;
+
+/// Returns the rows of a test in `tests/texts.yaml`.
+pub(crate) fn rows<T: DeserializeOwned>(test: &str) -> Vec<T> {
+    let mut parts: BTreeMap<String, serde_json::Value> =
+        serde_saphyr::from_str(include_str!("../tests/texts.yaml")).unwrap();
+    serde_json::from_value(parts.remove(test).unwrap_or_else(|| panic!("no rows of {test}"))).unwrap()
+}
 
 fn shown(text: &str, scope: Scope) -> String {
     let parsed = parse(text, scope).map(|expression| {
@@ -34,7 +42,7 @@ fn table<'a>(texts: impl Iterator<Item = &'a str>, test: &str) -> String {
 
 #[test]
 fn references_in_all_spellings() {
-    let texts = include_str!("../../tests/expressions/references.txt").lines();
+    let texts = include_str!("../tests/expressions/references.txt").lines();
     let table = table(texts, "references_in_all_spellings");
     insta::assert_snapshot!(table);
 }
@@ -52,7 +60,7 @@ fn mistakes() {
     let long = format!("'{}'", "x".repeat(MAX_LENGTH));
     let deep = format!("{}1{}", "[".repeat(30), "]".repeat(30));
     let wide = vec!["1"; 600].join("+");
-    let texts = include_str!("../../tests/expressions/mistakes.txt").lines().chain([long.as_str(), &deep, &wide]);
+    let texts = include_str!("../tests/expressions/mistakes.txt").lines().chain([long.as_str(), &deep, &wide]);
     let table = table(texts, "mistakes");
     insta::assert_snapshot!(table);
 }

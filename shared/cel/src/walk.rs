@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use cel::common::ast::{CallExpr, ComprehensionExpr, EntryExpr, Expr, IdedExpr, LiteralValue, operators};
 
-use crate::cel::names::{RootVariable, TYPES, functions, is_function};
-use crate::cel::path::{PathKey, SelectionPath, StepAccess, step};
-use crate::cel::tokens::{self, NameToken};
-use crate::cel::{
+use crate::names::{RootVariable, TYPES, functions, is_function};
+use crate::path::{PathKey, SelectionPath, StepAccess, step};
+use crate::tokens::{self, NameToken};
+use crate::{
     BYTES_PER_STEP, Expression, ExpressionIssue, MAX_DEPTH, MAX_ISSUES, MAX_NESTED_LOOPS, MAX_NODES, MAX_PATTERN_STEPS,
     PATTERN_HELP, PatternError, ReferenceSource, ReferenceUsage, Scope, TextPattern, ValueReference, nearest,
 };

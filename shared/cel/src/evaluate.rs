@@ -11,9 +11,9 @@ use cel::{Context, Env, ExecutionError};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use sha2::{Digest, Sha256};
 
-use crate::cel::convert::{self, CelOutput};
-use crate::cel::cost::{self, CostBound};
-use crate::cel::{CelVariables, Expression, MAX_COST, MAX_VALUE_BYTES, walk};
+use crate::convert::{self, CelOutput};
+use crate::cost::{self, CostBound};
+use crate::{CelVariables, Expression, MAX_COST, MAX_VALUE_BYTES, walk};
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EvaluationError {
@@ -29,7 +29,7 @@ pub enum EvaluationError {
     TooCostly(u64),
 }
 
-/// The functions of all expressions. The parser rejects those that are not [`functions`](crate::cel::names::functions).
+/// The functions of all expressions. The parser rejects those that are not [`functions`](crate::names::functions).
 static ENV: LazyLock<Arc<Env>> = LazyLock::new(|| {
     let mut env = Env::stdlib();
     let extensions = [cel::extensions::strings, cel::extensions::encoders, own_functions];
@@ -61,7 +61,7 @@ fn encode_url(text: &CelString<'_>) -> CelString<'static> {
 const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 /// Returns a value as a part of a URL. It cannot end the part.
-pub(crate) fn url_encoded(value: &str) -> String {
+pub fn url_encoded(value: &str) -> String {
     utf8_percent_encode(value, ENCODED).to_string()
 }
 

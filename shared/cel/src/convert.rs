@@ -8,7 +8,7 @@ use cel::common::types::{
 use cel::objects::OptionalValue;
 use serde_json::Value as Json;
 
-use crate::cel::{CelValue, Expression, walk};
+use crate::{CelValue, Expression, walk};
 
 /// The operator that selects a field, as the errors of an evaluation name it.
 const SELECTION: &str = "_._";
@@ -37,7 +37,7 @@ fn from_number(number: &serde_json::Number) -> CelValue<'static> {
 }
 
 /// Converts JSON like [`from_json`]. The result borrows nothing.
-pub(crate) fn from_owned_json(value: Json) -> CelValue<'static> {
+pub fn from_owned_json(value: Json) -> CelValue<'static> {
     match value {
         Json::Null => Box::new(CelNull),
         Json::Bool(value) => Box::new(CelBool::from(value)),

@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use cel::common::ast::{Expr, IdedExpr, LiteralValue, operators};
 
-use crate::cel::tokens;
-use crate::cel::walk::each_mut;
+use crate::tokens;
+use crate::walk::each_mut;
 
 /// Replacements of a dash. The first one that produces an unused name is used.
 const FILLERS: &str = "_0123456789abcdefghijklmnopqrstuvwxyz";

@@ -29,12 +29,10 @@ use std::sync::Arc;
 use cel::common::ast::IdedExpr;
 
 pub use cost::MAX_COST;
-pub(crate) use evaluate::url_encoded;
-pub use evaluate::{EvaluationError, SharedCost, evaluate, evaluate_within};
+pub use evaluate::{EvaluationError, SharedCost, evaluate, evaluate_within, url_encoded};
 pub use names::{RootVariable, Scope};
 pub use object_expression::{ObjectExpression, ObjectExpressionError};
-pub use parse::parse;
-pub(crate) use parse::parse_checked;
+pub use parse::{parse, parse_checked};
 pub use pattern::{MAX_PATTERN, MAX_PATTERN_LENGTH, PATTERN_HELP, PatternError, TextPattern};
 pub use suggestion::nearest;
 pub use tokens::string_end;
