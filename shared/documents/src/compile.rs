@@ -29,6 +29,7 @@ mod plan_expressions;
 mod plan_repair;
 mod plan_update;
 mod plugin;
+mod pod_checks;
 mod policy_requests;
 mod profile;
 mod reads;

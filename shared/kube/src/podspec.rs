@@ -1,33 +1,28 @@
-//! Merges pod templates of authors, and checks their manifests. Ebb reserves parts of both.
+//! Checks manifests of authors. Ebb reserves parts of them.
 //!
-//! - [`parse`] and [`merge`] apply an author's overlay to the pod template of a script.
 //! - [`manifest_violations`] checks a manifest for kinds, namespaces and names that an author must not use, and
 //!   [`bound_violations`] one of `bind`.
-//! - [`name_violations`] checks its names, labels and annotations by the rules of Kubernetes.
 //! - [`references`] returns the Secrets and ConfigMaps that a manifest names.
-//! - [`pod_violations`] checks pods before they are applied, as far as a template decides.
-//! - [`fill_defaults`] fills in what the template leaves open, by the [`ClusterPolicy`].
+//! - [`fill_defaults`] fills in what the pod of a script leaves open, by the [`ClusterPolicy`].
 //!
-//! All are pure functions, and both sides use them: the control plane merges templates, and the relay checks and
-//! completes manifests, because it knows the policy and does not trust their sender. The API server checks pods. Authors
-//! get the same refusals from the policy that a relay has reported.
+//! All are pure functions. The relay checks and completes manifests, because it knows the policy and does not trust their
+//! sender. The API server checks pods. Authors get the same refusals from the policy that a relay has reported.
 mod manifest;
-mod merge;
 mod names;
-mod pod_checks;
 mod pod_defaults;
 mod policy;
 mod reserved;
 
 pub use manifest::{bound_violations, manifest_violations, references};
-pub use merge::{merge, parse, strategic};
-pub use names::{is_label, name_violations, with_article};
-pub use pod_checks::{PodOrigin, pod_violations};
+pub use names::{is_dns_part, is_label, with_article};
 pub use pod_defaults::{fill_defaults, named_account};
-pub use policy::{AllowedService, ClusterPolicy, NamespacePolicy, PodSecurityLevel, full_kind, kind_fix};
-pub use reserved::{RESERVED_PREFIX, is_reserved, is_reserved_key};
+pub use policy::{AllowedService, ClusterPolicy, NamespacePolicy, PodSecurityLevel, ask_operator};
+pub use policy::{full_kind, kind_fix, listed, shown};
+pub use reserved::{RESERVED_DOMAIN, RESERVED_PREFIX, is_reserved, is_reserved_key};
 
 use std::fmt;
+
+use serde_json::Value;
 
 /// A violation with its place, reason and fix.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -47,13 +42,20 @@ impl fmt::Display for PodspecViolation {
     }
 }
 
+/// The violations of a check, in their order.
 #[derive(Debug, Default)]
-pub(crate) struct ViolationList(pub(crate) Vec<PodspecViolation>);
+pub struct ViolationList(pub Vec<PodspecViolation>);
 
 impl ViolationList {
-    pub(crate) fn add(&mut self, path: impl Into<String>, why: impl Into<String>, help: impl Into<String>) {
+    /// Adds a violation with its path, reason and fix.
+    pub fn add(&mut self, path: impl Into<String>, why: impl Into<String>, help: impl Into<String>) {
         self.0.push(PodspecViolation { path: path.into(), why: why.into(), help: help.into() });
     }
+}
+
+/// Returns the items of a list, and none of another value.
+pub fn items(list: &Value) -> impl Iterator<Item = &Value> {
+    list.as_array().into_iter().flatten()
 }
 
 pub(crate) fn below(path: &str, key: &str) -> String {

@@ -10,6 +10,7 @@
 
 mod batch_sender;
 mod batches;
+mod pod_template;
 mod poll_endpoint;
 mod pull;
 mod registration;

@@ -5,7 +5,7 @@
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use ebb_kube::podspec::{self, PodspecViolation, RESERVED_PREFIX};
+use ebb_kube::podspec::{PodspecViolation, RESERVED_PREFIX, named_account};
 use ebb_protocol::entrypoint::{self, EntrypointSpec};
 use ebb_protocol::relay::{
     DocumentFill, EnsureTask, FillWith, ObjectTask, ScriptInput, ScriptTask, SecretDocument, TaskBody, TaskCompletion,
@@ -14,13 +14,14 @@ use ebb_protocol::relay::{
 use ebb_protocol::{Millis, TaskId, UnitValue, short_digest};
 use serde_json::{Value, json};
 
+use super::pod_template;
 use super::registry::ClusterConfig;
 
 /// Maximum bytes of a Secret in Kubernetes.
 const MAX_SECRET: usize = 1 << 20;
 /// The pod of a script without its images, its Secret and its grace period.
 static TEMPLATE: LazyLock<Value> =
-    LazyLock::new(|| podspec::parse(include_str!("script/pod.yaml")).expect("the file has a pod template"));
+    LazyLock::new(|| pod_template::parse(include_str!("script/pod.yaml")).expect("the file has a pod template"));
 /// The key of the Secret, a file in the volume `ebb-in`.
 const SPEC: &str = "spec.json";
 /// Maximum length of a label value. Names of Jobs are label values, too.
@@ -156,11 +157,11 @@ fn job(script: &ScriptTask, timeout_ms: u64, name: &str, pods: PodSettings<'_>) 
     let base = template(script, name, pods);
     let template = match &script.pod_template {
         Some(text) => {
-            let overlay = podspec::parse(text).map_err(|violation| refused(vec![violation]))?;
-            let mut merged = podspec::merge(&base, &overlay).map_err(refused)?;
+            let overlay = pod_template::parse(text).map_err(|violation| refused(vec![violation]))?;
+            let mut merged = pod_template::merge(&base, &overlay).map_err(refused)?;
             // Kubernetes gives a pod the token of the account that it names, if the policy of the cluster allows it.
             if overlay["spec"][TOKEN].is_null()
-                && podspec::named_account(&merged["spec"]).is_some()
+                && named_account(&merged["spec"]).is_some()
                 && let Some(pod) = merged["spec"].as_object_mut()
             {
                 pod.shift_remove(TOKEN);

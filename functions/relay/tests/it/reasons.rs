@@ -1,7 +1,6 @@
 //! Why tasks wait and fail: real causes of each source, which are the kubelet, the scheduler, quotas, admission, finalizers
 //! and other clients. The tests of `blockers` in the relay have the table of all texts.
 
-use ebb_kube::podspec::strategic;
 use ebb_protocol::callback::ReasonCode::{self, Denied, Evicted, Lost, Quota, Timeout};
 use ebb_protocol::relay::{TaskWait, WaitResolution};
 use futures::future::join_all;
@@ -25,9 +24,22 @@ fn pod_causes(part: &str) -> Vec<(String, String, String, ReasonCode, String)> {
     serde_json::from_value(yaml(include_str!("reasons/pods.yaml"), &[])[part].take()).unwrap()
 }
 
-/// Merges a pod template of an author, as YAML, into a pod.
-fn merge_pod(pod: &mut Value, overlay: &str) {
-    *pod = strategic(pod, &yaml(overlay, &[]));
+/// Merges fields into a pod. Items of lists have names.
+fn merge_pod(pod: &mut Value, overlay: Value) {
+    match (pod, overlay) {
+        (Value::Object(pod), Value::Object(overlay)) => {
+            overlay.into_iter().for_each(|(key, value)| merge_pod(pod.entry(key).or_insert(Value::Null), value));
+        }
+        (Value::Array(pod), Value::Array(items)) if items.iter().all(Value::is_object) => {
+            for item in items {
+                match pod.iter_mut().find(|other| other["name"] == item["name"]) {
+                    Some(other) => merge_pod(other, item),
+                    None => pod.push(item),
+                }
+            }
+        }
+        (pod, overlay) => *pod = overlay,
+    }
 }
 
 async fn wait_of(fixture: &RelayFixture, unit: &TaskId, message: &str) -> TaskWait {
@@ -57,10 +69,10 @@ async fn wait_after(fixture: &RelayFixture, unit: &TaskId, text: &str, message: 
 async fn start_both(fixture: &RelayFixture, title: &str, overlay: &str) -> [TaskId; 2] {
     let units = ["script", "web"].map(|kind| name(&format!("{kind}-{title}"), 1));
     let [script, web] = &units;
-    let task = ScriptJob::new(script, "#").pod(|pod| merge_pod(pod, overlay)).into_task(script);
+    let task = ScriptJob::new(script, "#").pod(|pod| merge_pod(pod, yaml(overlay, &[]))).into_task(script);
     fixture.apply_within(script, task, TIMEOUT_MS).await;
     let mut manifest = deployment(&web.unit, BUSYBOX);
-    merge_pod(&mut manifest["spec"]["template"]["spec"], overlay);
+    merge_pod(&mut manifest["spec"]["template"]["spec"], yaml(overlay, &[]));
     fixture.apply_within(web, objects(vec![manifest]), TIMEOUT_MS).await;
     units
 }
@@ -98,7 +110,7 @@ async fn failures_of_pods() {
     let fixture = RelayFixture::new("reasons", &[]).await;
     join_all(pod_causes("failing").iter().map(async |(unit, overlay, text, code, message)| {
         let unit = name(unit, 1);
-        let script = ScriptJob::new(&unit, text).pod(|pod| merge_pod(pod, overlay));
+        let script = ScriptJob::new(&unit, text).pod(|pod| merge_pod(pod, yaml(overlay, &[])));
         fixture.apply_within(&unit, script.into_task(&unit), TIMEOUT_MS).await;
         fixture.failure(&unit, *code, message).await;
     }))

@@ -7,12 +7,11 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use ebb_engine::{Hook, ResourceEffect};
-use ebb_kube::podspec::{
-    ClusterPolicy, PodOrigin, PodspecViolation, bound_violations, full_kind, manifest_violations, pod_violations,
-};
+use ebb_kube::podspec::{ClusterPolicy, PodspecViolation, bound_violations, full_kind, manifest_violations};
 use serde_json::{Value, json};
 
 use super::plan_content::part;
+use super::pod_checks::{PodOrigin, pod_violations};
 use super::{BoundResource, CheckedPlugin, CompiledUnit, PlanUpdate, UnitCluster, k8s_apply, unit};
 use crate::load::yaml;
 use crate::model::{ActionDoc, LineColumn, Named, RunnerDoc, TemplateTree};

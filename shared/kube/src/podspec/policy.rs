@@ -194,7 +194,7 @@ impl PodSecurityLevel {
 }
 
 /// Returns allowed values for a text: at most [`MAX_LISTED`], and the number of the others.
-pub(crate) fn listed<'a>(values: impl ExactSizeIterator<Item = &'a String>) -> String {
+pub fn listed<'a>(values: impl ExactSizeIterator<Item = &'a String>) -> String {
     let more = values.len().saturating_sub(MAX_LISTED);
     let names: Vec<&str> = values.take(MAX_LISTED).map(String::as_str).collect();
     match (names.is_empty(), more) {
@@ -205,7 +205,7 @@ pub(crate) fn listed<'a>(values: impl ExactSizeIterator<Item = &'a String>) -> S
 }
 
 /// Returns a rejected value for a text, without control characters and with a limited length.
-pub(crate) fn shown(value: &str) -> String {
+pub fn shown(value: &str) -> String {
     value.chars().filter(|c| !c.is_control()).take(MAX_SHOWN).collect()
 }
 
@@ -221,7 +221,7 @@ pub fn kind_fix(full_kind: &str, is_in_namespace: bool) -> String {
 }
 
 /// Returns the command that the operator runs. `value` is of a document: it is left out if it has a meaning in a shell.
-pub(crate) fn ask_operator(option: &str, value: &str) -> String {
+pub fn ask_operator(option: &str, value: &str) -> String {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-');
     match !value.is_empty() && value.len() <= MAX_SHOWN && !value.starts_with('-') && value.bytes().all(is_plain) {
         true => format!("ask its operator to run: ebb cluster connect NAME --apply {option}"),

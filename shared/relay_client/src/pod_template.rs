@@ -3,9 +3,10 @@
 //! Source: `k8s.io/apimachinery/pkg/util/strategicpatch` (`mergeMap`, `mergeSlice`, `normalizeElementOrder`). The
 //! cases in `tests/merges` were run through it. No crate implements it: `DeepMerge` of k8s-openapi has no directives.
 
-use serde_json::{Map, Value};
+mod reserved_parts;
 
-use crate::podspec::{PodspecViolation, ViolationList, reserved};
+use ebb_kube::podspec::{PodspecViolation, ViolationList};
+use serde_json::{Map, Value};
 
 /// The maximum size of an overlay in bytes: a quarter of the limit of a cluster object.
 const MAX_OVERLAY: usize = 256 << 10;
@@ -14,7 +15,7 @@ const DIRECTIVE: &str = "$patch";
 
 /// Parses an overlay as YAML with the booleans of YAML 1.1, like Kubernetes. An empty text is an empty overlay. Returns
 /// an error if the text is not YAML or not a mapping.
-pub fn parse(text: &str) -> Result<Value, PodspecViolation> {
+pub(crate) fn parse(text: &str) -> Result<Value, PodspecViolation> {
     let refusal = |why: String, help: &str| PodspecViolation { path: String::new(), why, help: help.to_owned() };
     if text.len() > MAX_OVERLAY {
         let why = format!("the pod template has {} bytes, more than {MAX_OVERLAY}", text.len());
@@ -55,12 +56,12 @@ fn options() -> serde_saphyr::Options {
 /// Merges an overlay onto Ebb's base template, like [`strategic`]. The API server rejects unknown fields.
 ///
 /// # Errors
-/// Returns a violation for each change of a reserved part: names with [`RESERVED_PREFIX`](crate::podspec::RESERVED_PREFIX), and
+/// Returns a violation for each change of a reserved part: names with [`RESERVED_PREFIX`](ebb_kube::podspec::RESERVED_PREFIX), and
 /// image and command of the container `main`.
-pub fn merge(base: &Value, overlay: &Value) -> Result<Value, Vec<PodspecViolation>> {
+pub(crate) fn merge(base: &Value, overlay: &Value) -> Result<Value, Vec<PodspecViolation>> {
     let merged = strategic(base, overlay);
     let mut report = ViolationList::default();
-    reserved::check(base, &merged, &mut report);
+    reserved_parts::check(base, &merged, &mut report);
     if report.0.is_empty() { Ok(merged) } else { Err(report.0) }
 }
 
@@ -69,7 +70,7 @@ pub fn merge(base: &Value, overlay: &Value) -> Result<Value, Vec<PodspecViolatio
 /// Differences from the API server: `$patch: merge` is allowed and is the default. Directives and nulls in a new list
 /// item are applied or omitted, never kept as fields. `$patch` is the only directive. An unknown field stays
 /// in the result, and the API server rejects it.
-pub fn strategic(base: &Value, patch: &Value) -> Value {
+pub(crate) fn strategic(base: &Value, patch: &Value) -> Value {
     match (base, patch) {
         (Value::Object(base), Value::Object(patch)) => Value::Object(merge_maps(base.clone(), patch)),
         _ => base.clone(),
@@ -185,3 +186,9 @@ fn says(item: &Value, directive: &str) -> bool {
 fn is_directive(name: &str, value: &Value) -> bool {
     name == DIRECTIVE && ["delete", "merge", "replace"].iter().any(|directive| value == directive)
 }
+
+#[cfg(test)]
+#[path = "../../kube/src/generated.rs"]
+mod generated;
+#[cfg(test)]
+mod tests;

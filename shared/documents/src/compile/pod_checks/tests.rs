@@ -1,14 +1,13 @@
 //! Pods of authors, checked with the policy of a cluster.
 
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::json;
 
-use super::yaml;
-use crate::podspec::pod_checks::POD_FIELDS;
-use crate::podspec::{ClusterPolicy, PodOrigin, pod_violations};
+use super::*;
 
 fn policy() -> ClusterPolicy {
-    yaml("namespaces: {units: [builder], base: {level: baseline}, open: {level: privileged}}\nruntimeClasses: [gvisor]")
+    let namespaces = "units: [builder], base: {level: baseline}, open: {level: privileged}";
+    serde_saphyr::from_str(&format!("{{namespaces: {{{namespaces}}}, runtimeClasses: [gvisor]}}")).unwrap()
 }
 
 /// The pod of a script's template, or an object with pods.
@@ -32,7 +31,7 @@ struct PodCase {
 
 #[test]
 fn pods_have_exactly_these_violations() {
-    let cases: Vec<PodCase> = yaml(include_str!("../../../tests/pods.yaml"));
+    let cases: Vec<PodCase> = serde_saphyr::from_str(include_str!("../../../tests/policies/pods.yaml")).unwrap();
     for PodCase { namespace, classes, pod, violations } in cases {
         let (manifest, origin) = match pod {
             CheckedPod::Script(spec) => (json!({"spec": spec}), PodOrigin::Script),
@@ -52,7 +51,7 @@ fn the_texts_are_those_of_the_admission_policy() {
     let rules = rules.split_whitespace().collect::<Vec<_>>().join(" ");
     let fields: Vec<_> = POD_FIELDS.split(' ').map(|field| format!("'{field}'")).collect();
     let fields = format!("[{}]", fields.join(", "));
-    for text in include_str!("../../../tests/admission_texts.txt").lines().chain([&*fields]) {
+    for text in include_str!("../../../tests/policies/admission_texts.txt").lines().chain([&*fields]) {
         assert!(rules.contains(text), "{text}");
     }
 }

@@ -3,11 +3,19 @@
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
-use serde_json::{Value, json};
+use serde_json::json;
 
-use super::{base, yaml};
-use crate::generated::json_of;
-use crate::podspec::{merge, parse};
+use super::generated::json_of;
+use super::*;
+
+fn yaml<T: serde::de::DeserializeOwned>(text: &str) -> T {
+    serde_saphyr::from_str(text).expect("YAML")
+}
+
+/// Returns a base template like that of the control plane.
+fn base() -> Value {
+    yaml(include_str!("../../tests/base.yaml"))
+}
 
 #[derive(serde::Deserialize)]
 struct MergeCases {
@@ -18,21 +26,21 @@ struct MergeCases {
 /// Compares merges with the results of `k8s.io/apimachinery`. This base has no reserved parts.
 #[test]
 fn merges_equal_those_of_the_api_server() {
-    let cases: MergeCases = yaml(include_str!("../../../tests/merges/cases.yaml"));
+    let cases: MergeCases = yaml(include_str!("../../tests/merges/cases.yaml"));
     let expected: BTreeMap<String, Value> =
-        serde_json::from_str(include_str!("../../../tests/merges/merged.json")).expect("JSON");
+        serde_json::from_str(include_str!("../../tests/merges/merged.json")).expect("JSON");
     assert_eq!(cases.patches.len(), expected.len());
     for (name, patch) in &cases.patches {
-        assert_eq!(crate::podspec::strategic(&cases.base, patch), expected[name], "{name}");
+        assert_eq!(strategic(&cases.base, patch), expected[name], "{name}");
     }
 }
 
 #[test]
 fn peculiarities_of_the_api_server_are_kept() {
     let base = json!({"spec": {"containers": [{"name": "a", "args": ["x"]}]}});
-    let cases: Vec<(Value, Value)> = yaml(include_str!("../../../tests/merges/peculiarities.yaml"));
+    let cases: Vec<(Value, Value)> = yaml(include_str!("../../tests/merges/peculiarities.yaml"));
     for (patch, expected) in cases {
-        assert_eq!(crate::podspec::strategic(&base, &patch)["spec"], expected, "{patch}");
+        assert_eq!(strategic(&base, &patch)["spec"], expected, "{patch}");
     }
 }
 
@@ -46,7 +54,7 @@ fn violations(overlay: &str) -> String {
 
 #[test]
 fn reserved_parts_are_protected() {
-    let cases: Vec<(String, String)> = yaml(include_str!("../../../tests/overlays.yaml"));
+    let cases: Vec<(String, String)> = yaml(include_str!("../../tests/overlays.yaml"));
     for (overlay, wanted) in &cases {
         let text = violations(overlay);
         assert!(text.contains(wanted) && (wanted.is_empty() == text.is_empty()), "{overlay}\n  {text}");
@@ -56,7 +64,7 @@ fn reserved_parts_are_protected() {
 
 #[test]
 fn valid_overlays() {
-    for (overlay, expected) in yaml::<Vec<(String, Value)>>(include_str!("../../../tests/valid_overlays.yaml")) {
+    for (overlay, expected) in yaml::<Vec<(String, Value)>>(include_str!("../../tests/valid_overlays.yaml")) {
         assert_eq!(parse(&overlay).expect(&overlay), expected, "{overlay:?}");
     }
 }

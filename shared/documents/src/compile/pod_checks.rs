@@ -6,18 +6,17 @@
 use std::collections::BTreeSet;
 use std::sync::LazyLock;
 
+use ebb_kube::podspec::{
+    ClusterPolicy, PodSecurityLevel, PodspecViolation, ViolationList, ask_operator, items, listed, named_account, shown,
+};
 use serde_json::Value;
-
-use crate::podspec::policy::{ask_operator, listed, shown};
-use crate::podspec::reserved::items;
-use crate::podspec::{ClusterPolicy, PodSecurityLevel, PodspecViolation, ViolationList, named_account};
 
 const TOKEN: &str = "automountServiceAccountToken";
 const CONTEXT: &str = "securityContext";
 /// The container of a script. Its runner has the image.
 const MAIN: &str = "main";
 /// Fields of a pod that the admission policy allows.
-pub(crate) const POD_FIELDS: &str = "activeDeadlineSeconds affinity automountServiceAccountToken containers dnsConfig \
+const POD_FIELDS: &str = "activeDeadlineSeconds affinity automountServiceAccountToken containers dnsConfig \
     dnsPolicy enableServiceLinks hostAliases hostUsers hostname imagePullSecrets initContainers nodeSelector os \
     preemptionPolicy priorityClassName readinessGates resources restartPolicy runtimeClassName schedulerName \
     securityContext serviceAccount serviceAccountName setHostnameAsFQDN shareProcessNamespace subdomain \
@@ -32,11 +31,11 @@ const PROJECTED: [&str; 3] = ["configMap", "downwardAPI", "secret"];
 
 /// What the level `restricted` requires of a container: a field, the text about a container `NAME`, and the fix.
 static REQUIRED: LazyLock<Vec<[String; 3]>> =
-    LazyLock::new(|| serde_saphyr::from_str(include_str!("required.yaml")).expect("the table is YAML"));
+    LazyLock::new(|| serde_saphyr::from_str(include_str!("pod_checks/required.yaml")).expect("the table is YAML"));
 
 /// The origin of a pod, which decides what fills in its missing fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PodOrigin {
+pub(super) enum PodOrigin {
     /// The pod template of a script. Ebb fills in a part of the missing fields.
     Script,
     /// A manifest. Nothing is filled in.
@@ -59,7 +58,7 @@ fn pod_path(manifest: &Value) -> Option<&'static str> {
 
 /// Returns the violations of the pods of a manifest, or of a script's pod template, in a namespace of the policy. Texts
 /// with `${` are values that are not known yet: nothing is said about them.
-pub fn pod_violations(
+pub(super) fn pod_violations(
     manifest: &Value,
     namespace: &str,
     allowed: &ClusterPolicy,
@@ -279,3 +278,6 @@ impl PodCheck<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
