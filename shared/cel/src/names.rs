@@ -46,6 +46,16 @@ root_variables! {
     /// The current state of a Kubernetes object.
     Object: "object",
     Objects: "objects",
+    /// The conditions of an object by their type.
+    Conditions: "conditions",
+    /// Its conditions of the present generation.
+    Current: "current",
+    /// The named values of a contract.
+    Vars: "vars",
+    /// The words of the contracts.
+    Words: "words",
+    /// The reason of a pending object.
+    Why: "why",
     /// The resource of an InfraKit plugin. The fields are those of an instance, of the result of `Resource.Commit`, and of
     /// the object of a controller.
     Instance: "instance" with "ID LogicalID Tags Properties Details IDs kind metadata properties options state",
@@ -91,6 +101,8 @@ pub enum Scope {
     /// The rule `ready` or `fail` of an object.
     Object,
     Objects,
+    /// A contract of a kind of objects.
+    Contract,
     /// An output of an InfraKit unit.
     Instance,
     /// An event that a source receives.
@@ -125,6 +137,7 @@ impl Scope {
             Self::OwnResponse => &[Response, Poll, Inputs, Units, Resources, Target],
             Self::Object => &[Object],
             Self::Objects => &[Object, Objects],
+            Self::Contract => &[Object, Conditions, Current, Vars, Words, Why],
             Self::Instance => &[Instance],
             Self::Event => &[Headers, Body, Source, With],
             Self::EventDocument => &[Headers, Body, Source, With, Units, Resources, Target],

@@ -16,8 +16,8 @@
 //!
 //! Intended differences from kstatus:
 //!
-//! - **An object without a status or conditions is pending.** kstatus calls it current. Only the kinds in
-//!   the first rows of `contracts/rows.yaml` are ready at once.
+//! - **An object without a status or conditions is pending.** kstatus calls it current. Only the kinds whose
+//!   contracts have no rules are ready at once.
 //! - A running or suspended Job is pending. A failed Pod is failed.
 //! - A load balancer without an address is pending.
 //! - An unschedulable Pod is pending, because a node may become available.
@@ -25,9 +25,10 @@
 mod conditions;
 mod contracts;
 mod object;
+mod rules;
 
-pub use contracts::exit_text;
 pub use object::{MAX_TEXT, ObjectReadiness};
+pub use rules::{ContractTable, built_in};
 
 use serde_json::Value;
 
@@ -60,7 +61,10 @@ pub fn judge(object: Option<&Value>, uid: Option<&str>, rules: DocumentRules) ->
         return ObjectReadiness::failed(FAIL_RULE, "its `fail` is true");
     }
     match rules.ready {
-        None => conditions::stale(object).unwrap_or_else(|| contracts::judge(object)),
+        None => {
+            let judged = || built_in().judge(object).unwrap_or_else(|| contracts::judge(object));
+            conditions::stale(object).unwrap_or_else(judged)
+        }
         Some(true) => conditions::stale_for_rules(object).unwrap_or(ObjectReadiness::Ready),
         Some(false) => conditions::stale_for_rules(object).unwrap_or_else(|| ObjectReadiness::pending(READY_RULE)),
     }

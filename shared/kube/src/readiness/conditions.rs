@@ -3,42 +3,14 @@
 //! The API server increments `metadata.generation` with every change of the spec. A controller writes the observed one
 //! to `status.observedGeneration`. Only equality counts, as in kstatus: a number from before a restore may be higher.
 
-use serde::Deserialize;
 use serde_json::Value;
 
 use crate::readiness::object::{ObjectReadiness, ObjectView, StatusCondition};
 
-/// A condition that means failure.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct TerminalCondition {
-    kind: String,
-    status: String,
-    /// The permitted reasons, separated by spaces. Empty means any reason.
-    #[serde(default)]
-    reasons: String,
-    /// Empty means any.
-    #[serde(default)]
-    severity: String,
-}
-
-/// Judges an object by its conditions: failed by a terminal condition or `Stalled`, pending while `Reconciling`, ready
-/// when all of `wanted` are true. Only conditions of the current generation count.
-pub(crate) fn judge(object: ObjectView<'_>, wanted: &[&str], terminal: &[TerminalCondition]) -> ObjectReadiness {
-    ended(object, terminal)
-        .or_else(|| abnormal(object))
-        .or_else(|| first_missing(object, object.conditions(), wanted))
-        .unwrap_or(ObjectReadiness::Ready)
-}
-
-/// Returns the failure of a terminal condition, unless it is of an older generation.
-fn ended(object: ObjectView<'_>, terminal: &[TerminalCondition]) -> Option<ObjectReadiness> {
-    terminal.iter().find_map(|end| {
-        let condition = object.condition(&end.kind).filter(|condition| condition.is(&end.status))?;
-        let meant = end.reasons.is_empty() || end.reasons.split(' ').any(|reason| reason == condition.reason);
-        let meant = meant && (end.severity.is_empty() || end.severity == condition.severity);
-        (meant && !condition.is_stale(object)).then(|| failed(condition))
-    })
+/// Judges an object by its conditions: failed by `Stalled`, pending while `Reconciling`, ready when all of `wanted` are true.
+/// Only conditions of the current generation count.
+pub(crate) fn judge(object: ObjectView<'_>, wanted: &[&str]) -> ObjectReadiness {
+    abnormal(object).or_else(|| first_missing(object, object.conditions(), wanted)).unwrap_or(ObjectReadiness::Ready)
 }
 
 /// Evaluates the two conditions of kstatus that exist only in an abnormal state.
@@ -55,11 +27,11 @@ pub(crate) fn abnormal(object: ObjectView<'_>) -> Option<ObjectReadiness> {
 pub(crate) fn first_missing<'a>(
     object: ObjectView<'_>,
     conditions: impl Iterator<Item = StatusCondition<'a>>,
-    wanted: &[&str],
+    wanted: &[impl AsRef<str>],
 ) -> Option<ObjectReadiness> {
     let conditions: Vec<_> = conditions.collect();
-    wanted.iter().find_map(|kind| {
-        let Some(condition) = conditions.iter().find(|condition| condition.kind == *kind) else {
+    wanted.iter().map(AsRef::as_ref).find_map(|kind| {
+        let Some(condition) = conditions.iter().find(|condition| condition.kind == kind) else {
             return Some(absent(kind, &conditions));
         };
         if condition.is_stale(object) {

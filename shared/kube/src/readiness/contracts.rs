@@ -1,20 +1,14 @@
-//! The contracts by group and kind, in one table (`contracts/rows.yaml`). Each row names the source of its rule.
+//! The contracts of operators by group and kind (`contracts/rows.yaml`). Each row names the source of its rule.
 
 mod cluster_api;
-mod core;
 mod operators;
-mod pod;
-mod workload;
 
 use std::sync::LazyLock;
 
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _};
 
-use crate::readiness::conditions::{self, TerminalCondition};
 use crate::readiness::object::{ObjectReadiness, ObjectView};
-
-pub use pod::exit_text;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -27,22 +21,6 @@ struct ContractRow {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 enum ContractRule {
-    /// Ready as soon as it is applied.
-    Applied,
-    /// Ready when `status.observedGeneration` equals the generation.
-    Observed,
-    /// Ready when all `wanted` conditions are true, failed by a terminal condition.
-    Conditions {
-        wanted: Vec<String>,
-        #[serde(default)]
-        ends: Vec<TerminalCondition>,
-    },
-    /// Judged by `status.phase`: the values of a ready object, and those of a failed one. The reason of a pending
-    /// object contains the first value of a ready one.
-    Phase {
-        ready: Vec<String>,
-        failed: Vec<String>,
-    },
     /// Judged by a latch of Cluster API: a field of `status.initialization`, that of v1beta1, and one that must exist.
     Latched {
         new: String,
@@ -56,16 +34,6 @@ type ContractFunction = fn(ObjectView<'_>) -> ObjectReadiness;
 
 fn own<'de, D: Deserializer<'de>>(name: D) -> Result<ContractFunction, D::Error> {
     Ok(match String::deserialize(name)?.as_str() {
-        "claim" => core::claim,
-        "service" => core::service,
-        "addressed" => core::addressed,
-        "job" => core::job,
-        "signing" => core::signing,
-        "pod" => pod::pod,
-        "deployment" => workload::deployment,
-        "statefulSet" => workload::stateful_set,
-        "daemonSet" => workload::daemon_set,
-        "replicaSet" => workload::replica_set,
         "clusterApi" => cluster_api::core,
         "clusterApiAddress" => cluster_api::address,
         "application" => operators::application,
@@ -102,19 +70,6 @@ impl ContractRow {
 impl ContractRule {
     fn judge(&self, object: ObjectView<'_>) -> ObjectReadiness {
         match self {
-            Self::Applied => ObjectReadiness::Ready,
-            Self::Observed => conditions::unobserved(object).unwrap_or(ObjectReadiness::Ready),
-            Self::Conditions { wanted, ends } => {
-                let wanted: Vec<&str> = wanted.iter().map(String::as_str).collect();
-                conditions::judge(object, &wanted, ends)
-            }
-            Self::Phase { ready, failed } => match object.text("status.phase") {
-                now if ready.iter().any(|phase| phase == now) => ObjectReadiness::Ready,
-                now if failed.iter().any(|phase| phase == now) => {
-                    ObjectReadiness::failed(now, object.text("status.message"))
-                }
-                now => ObjectReadiness::awaits("status.phase", now, ready.first().map_or("", String::as_str)),
-            },
             Self::Latched { new, old, also } => cluster_api::latched(object, new, old, also.as_deref()),
             Self::Own(judge) => judge(object),
         }

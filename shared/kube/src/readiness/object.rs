@@ -33,11 +33,6 @@ impl<'a> ObjectView<'a> {
         self.at(path).and_then(Value::as_i64)
     }
 
-    /// Returns a number that the API omits if it is zero.
-    pub(crate) fn count(self, path: &str) -> i64 {
-        self.number(path).unwrap_or(0)
-    }
-
     pub(crate) fn says(self, path: &str) -> bool {
         self.at(path).and_then(Value::as_bool).unwrap_or(false)
     }

@@ -63,7 +63,7 @@ pub(super) fn core(object: ObjectView<'_>) -> ObjectReadiness {
     if !phase.is_empty() && phase != wanted {
         return ObjectReadiness::awaits("status.phase", phase, wanted);
     }
-    conditions::judge(object, &["Ready"], &[])
+    conditions::judge(object, &["Ready"])
 }
 
 fn ended(object: ObjectView<'_>) -> Option<ObjectReadiness> {

@@ -28,7 +28,7 @@ pub(super) fn crossplane_definition(object: ObjectView<'_>) -> ObjectReadiness {
         Some(_) => &["Established", "Offered"],
         None => &["Established"],
     };
-    conditions::judge(object, wanted, &[])
+    conditions::judge(object, wanted)
 }
 
 /// `Synced` (the last reconcile succeeded) **and** `Ready` (available). Neither is terminal: `Synced` false is
@@ -37,7 +37,7 @@ fn crossplane_managed(object: ObjectView<'_>) -> ObjectReadiness {
     if object.annotation("crossplane.io/paused") == Some("true") {
         return ObjectReadiness::pending("paused by the annotation `crossplane.io/paused`");
     }
-    conditions::judge(object, &["Synced", "Ready"], &[])
+    conditions::judge(object, &["Synced", "Ready"])
 }
 
 /// kro, `api/v1alpha1/{instance_state,resourcegraphdefinition_types}.go`. Instances have the group `kro.run` unless their
@@ -69,7 +69,7 @@ fn kro_stated(object: ObjectView<'_>, wanted: &str) -> ObjectReadiness {
 /// Flux API conventions: `Ready` of this generation, `Stalled` after a terminal error, `Reconciling` during work.
 /// `flux` itself compares `status.observedGeneration`, which is -1 at first.
 pub(super) fn flux(object: ObjectView<'_>) -> ObjectReadiness {
-    let verdict = unobserved(object).unwrap_or_else(|| conditions::judge(object, &["Ready"], &[]));
+    let verdict = unobserved(object).unwrap_or_else(|| conditions::judge(object, &["Ready"]));
     match verdict {
         ObjectReadiness::Pending { reason: why } if object.says("spec.suspend") => {
             ObjectReadiness::pending(format!("it is suspended; {why}"))
@@ -99,5 +99,5 @@ pub(super) fn unknown(object: ObjectView<'_>) -> ObjectReadiness {
             "it has no status yet; for a kind without a status, set `ready: ${true}` in the document",
         );
     }
-    conditions::judge(object, &["Ready"], &[])
+    conditions::judge(object, &["Ready"])
 }

@@ -1,0 +1,285 @@
+//! The contracts by group and kind, and their interpreter. `shared/documents/contracts` has the contracts. A comment at each
+//! names the source of its rules.
+
+use std::sync::LazyLock;
+
+use ebb_cel::convert::{CelOutput, from_json, from_owned_json};
+use ebb_cel::{CelVariables, EvaluationError, Expression, Scope, evaluate, parse_checked};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use crate::readiness::conditions;
+use crate::readiness::object::{ObjectReadiness, ObjectView};
+
+/// An expression over `object`, and over facts about it:
+///
+/// - `conditions`, by type, with `status`, `reason`, `message`, `severity`, `word` (the reason, or the type without one) and `text`;
+/// - `current`, which has only the conditions of this generation;
+/// - `vars`, the named values of the contract, and `words`, those of all contracts;
+/// - in `shown`, `why`, the reason of a pending object.
+#[derive(Deserialize)]
+#[serde(try_from = "String")]
+struct ContractExpression(Expression);
+
+impl TryFrom<String> for ContractExpression {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        parse_checked(&text, Scope::Contract).map(Self).map_err(|error| format!("`{text}`: {error}"))
+    }
+}
+
+/// One outcome: `ready`, `failed`, `pending`, `await`, `below`, `observed` or `conditions`. The last four are pending until
+/// they are met. Then the next rule counts, as for a rule whose `if` does not hold.
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct ContractRule {
+    #[serde(rename = "if")]
+    guard: Option<ContractExpression>,
+    ready: bool,
+    /// The reason of a failure.
+    failed: Option<ContractExpression>,
+    /// The message of a failure.
+    message: Option<ContractExpression>,
+    /// The reason of a pending object.
+    pending: Option<ContractExpression>,
+    /// A field that must have one of the values `is`. With one of `fails`, the object has failed.
+    #[serde(rename = "await")]
+    awaited: Option<String>,
+    is: Vec<String>,
+    fails: Vec<String>,
+    /// A number that must be at least `wanted`. The API omits a zero.
+    below: Option<String>,
+    wanted: Option<ContractExpression>,
+    /// `status.observedGeneration` must exist.
+    observed: bool,
+    /// Conditions that must be true. `Stalled` is a failure, and `Reconciling` pending, unless `from` names their list.
+    conditions: Vec<String>,
+    from: Option<String>,
+}
+
+/// The rules of some kinds. After the last rule, an object is ready.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct KindContract {
+    group: String,
+    kinds: Vec<String>,
+    /// Named values. One that cannot be computed is missing.
+    #[serde(default)]
+    vars: Vec<(String, ContractExpression)>,
+    #[serde(default)]
+    rules: Vec<ContractRule>,
+    /// What is shown in place of the reason of a pending object.
+    shown: Option<ContractExpression>,
+}
+
+/// The contracts of all kinds, and the words of their texts.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ContractTable {
+    #[serde(default)]
+    words: Map<String, Value>,
+    contracts: Vec<KindContract>,
+}
+
+/// Returns the contracts that are built in.
+pub fn built_in() -> &'static ContractTable {
+    static TABLE: LazyLock<ContractTable> = LazyLock::new(|| {
+        let files = [
+            include_str!("../../../documents/contracts/core.yaml"),
+            include_str!("../../../documents/contracts/workloads.yaml"),
+            include_str!("../../../documents/contracts/pods.yaml"),
+            include_str!("../../../documents/contracts/operators.yaml"),
+        ];
+        ContractTable::read(&files).expect("the contracts are valid")
+    });
+    &TABLE
+}
+
+impl ContractTable {
+    /// Reads files of contracts. The order of the files is that of their contracts.
+    ///
+    /// # Errors
+    /// Returns an error if a text is not YAML, has an unknown key, or has an invalid expression.
+    pub fn read(files: &[&str]) -> Result<Self, String> {
+        let mut table = Self { words: Map::new(), contracts: Vec::new() };
+        for file in files {
+            let file: Value = serde_saphyr::from_str(file).map_err(|error| error.to_string())?;
+            let file: Self = serde_json::from_value(file).map_err(|error| error.to_string())?;
+            table.words.extend(file.words);
+            table.contracts.extend(file.contracts);
+        }
+        Ok(table)
+    }
+
+    /// Describes the end of a container by its exit code and its `reason`, which may be empty: `exit code 143 (SIGTERM)`.
+    pub fn exit_text(&self, code: i64, reason: &str) -> String {
+        let signal = self.words.get("signals").and_then(|signals| signals[&code.to_string()].as_str());
+        match signal.filter(|_| ["", "Error"].contains(&reason)).unwrap_or(reason) {
+            "" => format!("exit code {code}"),
+            why => format!("exit code {code} ({why})"),
+        }
+    }
+
+    fn of(&self, object: ObjectView<'_>) -> Option<&KindContract> {
+        self.contracts.iter().find(|contract| contract.matches(object))
+    }
+
+    /// Judges an object by the contract of its kind, if there is one.
+    pub(super) fn judge(&self, object: ObjectView<'_>) -> Option<ObjectReadiness> {
+        let contract = self.of(object)?;
+        let mut facts = ObjectFacts::new(object, &self.words);
+        facts.add_vars(&contract.vars);
+        let found = contract.rules.iter().find_map(|rule| rule.apply(&facts).transpose());
+        let verdict = found.unwrap_or(Ok(ObjectReadiness::Ready));
+        Some(match (verdict, &contract.shown) {
+            (Ok(ObjectReadiness::Pending { reason }), Some(shown)) => {
+                facts.variables.insert("why", from_owned_json(reason.clone().into()));
+                ObjectReadiness::pending(facts.text(shown).unwrap_or(reason))
+            }
+            (Ok(verdict), _) => verdict,
+            (Err(error), _) => ObjectReadiness::pending(format!("its status cannot be judged: {error}")),
+        })
+    }
+}
+
+impl KindContract {
+    fn matches(&self, object: ObjectView<'_>) -> bool {
+        let group = match self.group.strip_prefix("*.") {
+            Some(domain) => {
+                object.group().strip_suffix(domain).is_some_and(|below| below.is_empty() || below.ends_with('.'))
+            }
+            None => self.group == "*" || object.group() == self.group,
+        };
+        group
+            && self.kinds.iter().any(|kind| match kind.strip_prefix('*') {
+                Some(end) => object.kind().ends_with(end),
+                None => object.kind() == kind,
+            })
+    }
+}
+
+impl ContractRule {
+    /// Returns the outcome, or nothing if the next rule counts.
+    fn apply(&self, facts: &ObjectFacts<'_>) -> Result<Option<ObjectReadiness>, EvaluationError> {
+        let object = facts.object;
+        if let Some(guard) = &self.guard
+            && facts.evaluate(guard)? != Some(Value::Bool(true))
+        {
+            return Ok(None);
+        }
+        if self.ready {
+            return Ok(Some(ObjectReadiness::Ready));
+        }
+        let message = || self.message.as_ref().map_or(Ok(String::new()), |message| facts.text(message));
+        if let Some(reason) = &self.failed {
+            return Ok(Some(ObjectReadiness::failed(facts.text(reason)?, message()?)));
+        }
+        if let Some(why) = &self.pending {
+            return Ok(Some(ObjectReadiness::pending(facts.text(why)?)));
+        }
+        if let Some(field) = &self.awaited {
+            let now = object.text(field);
+            if self.fails.iter().any(|value| value == now) {
+                return Ok(Some(ObjectReadiness::failed(now, message()?)));
+            }
+            let wanted = self.is.first().map_or("", String::as_str);
+            let is_met = self.is.iter().any(|value| value == now);
+            return Ok((!is_met).then(|| ObjectReadiness::awaits(field, now, wanted)));
+        }
+        if let Some((field, wanted)) = self.below.as_ref().zip(self.wanted.as_ref()) {
+            let now = object.number(field).unwrap_or(0);
+            // One replica is the default of the API.
+            let wanted = facts.evaluate(wanted)?.and_then(|wanted| wanted.as_i64()).unwrap_or(1);
+            let pending = || ObjectReadiness::pending(format!("`{field}` is {now}, {wanted} are awaited"));
+            return Ok((now < wanted).then(pending));
+        }
+        if self.observed {
+            return Ok(conditions::unobserved(object));
+        }
+        let usual = if self.from.is_none() { conditions::abnormal(object) } else { None };
+        let listed = object.conditions_at(self.from.as_deref().unwrap_or("status.conditions"));
+        Ok(usual.or_else(|| conditions::first_missing(object, listed, &self.conditions)))
+    }
+}
+
+/// An object with the variables of expressions about it.
+struct ObjectFacts<'a> {
+    object: ObjectView<'a>,
+    variables: CelVariables<'a>,
+}
+
+impl<'a> ObjectFacts<'a> {
+    fn new(object: ObjectView<'a>, words: &Map<String, Value>) -> Self {
+        let (mut all, mut current) = (Map::new(), Map::new());
+        for it in object.conditions() {
+            // The first one of a type counts.
+            if all.contains_key(it.kind) {
+                continue;
+            }
+            let status = ["True", "False"].into_iter().find(|known| it.is(known)).unwrap_or(it.status);
+            let word = if it.reason.is_empty() { it.kind } else { it.reason };
+            let entry = json!({
+                "status": status, "reason": it.reason, "message": it.message, "severity": it.severity, "word": word,
+                "text": it.describe(),
+            });
+            if !it.is_stale(object) {
+                current.insert(it.kind.to_owned(), entry.clone());
+            }
+            all.insert(it.kind.to_owned(), entry);
+        }
+        let variables = [
+            ("object", from_json(object.0)),
+            ("conditions", from_owned_json(all.into())),
+            ("current", from_owned_json(current.into())),
+            ("words", from_owned_json(words.clone().into())),
+        ];
+        Self { object, variables: variables.into() }
+    }
+
+    /// Computes named values. Each may use those before it.
+    fn add_vars(&mut self, vars: &[(String, ContractExpression)]) {
+        let mut made = Map::new();
+        for (name, expression) in vars {
+            if let Ok(Some(value)) = self.evaluate(expression) {
+                made.insert(name.clone(), value);
+            }
+            self.variables.insert("vars", from_owned_json(made.clone().into()));
+        }
+    }
+
+    /// Returns `None` for an optional without a value.
+    fn evaluate(&self, expression: &ContractExpression) -> Result<Option<Value>, EvaluationError> {
+        Ok(match evaluate(&expression.0, &self.variables)? {
+            CelOutput::Json(value) => Some(value),
+            CelOutput::Bytes(_) | CelOutput::Nothing => None,
+        })
+    }
+
+    fn text(&self, expression: &ContractExpression) -> Result<String, EvaluationError> {
+        Ok(self.evaluate(expression)?.and_then(|value| value.as_str().map(str::to_owned)).unwrap_or_default())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn no_contract_hides_another() {
+        let mut seen = BTreeSet::new();
+        for contract in &built_in().contracts {
+            assert!(!contract.kinds.is_empty());
+            for kind in &contract.kinds {
+                assert!(seen.insert((&contract.group, kind)), "{} {kind} occurs twice", contract.group);
+                let group = contract.group.trim_start_matches("*.");
+                let kind = kind.replace('*', "Any");
+                let object = json!({"apiVersion": format!("{group}/v1"), "kind": kind});
+                let first = built_in().of(ObjectView(&object));
+                assert!(std::ptr::eq(first.unwrap(), contract), "{group} {kind} matches an earlier contract");
+            }
+        }
+    }
+}
