@@ -23,7 +23,6 @@
 //! - An unschedulable Pod is pending, because a node may become available.
 //! - `Ready: False` is pending, because it does not distinguish slow from failed.
 mod conditions;
-mod contracts;
 mod object;
 mod rules;
 
@@ -61,10 +60,7 @@ pub fn judge(object: Option<&Value>, uid: Option<&str>, rules: DocumentRules) ->
         return ObjectReadiness::failed(FAIL_RULE, "its `fail` is true");
     }
     match rules.ready {
-        None => {
-            let judged = || built_in().judge(object).unwrap_or_else(|| contracts::judge(object));
-            conditions::stale(object).unwrap_or_else(judged)
-        }
+        None => conditions::stale(object).unwrap_or_else(|| built_in().judge(object)),
         Some(true) => conditions::stale_for_rules(object).unwrap_or(ObjectReadiness::Ready),
         Some(false) => conditions::stale_for_rules(object).unwrap_or_else(|| ObjectReadiness::pending(READY_RULE)),
     }

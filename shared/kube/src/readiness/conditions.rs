@@ -7,17 +7,11 @@ use serde_json::Value;
 
 use crate::readiness::object::{ObjectReadiness, ObjectView, StatusCondition};
 
-/// Judges an object by its conditions: failed by `Stalled`, pending while `Reconciling`, ready when all of `wanted` are true.
-/// Only conditions of the current generation count.
-pub(crate) fn judge(object: ObjectView<'_>, wanted: &[&str]) -> ObjectReadiness {
-    abnormal(object).or_else(|| first_missing(object, object.conditions(), wanted)).unwrap_or(ObjectReadiness::Ready)
-}
-
-/// Evaluates the two conditions of kstatus that exist only in an abnormal state.
+/// Evaluates the two conditions of kstatus that exist only in an abnormal state: `Stalled` is failed, `Reconciling` pending.
 pub(crate) fn abnormal(object: ObjectView<'_>) -> Option<ObjectReadiness> {
     let current = |kind| object.condition(kind).filter(|it| it.is("True") && !it.is_stale(object));
     if let Some(stalled) = current("Stalled") {
-        return Some(failed(stalled));
+        return Some(ObjectReadiness::failed(stalled.word(), stalled.message));
     }
     current("Reconciling")
         .map(|reconciling| ObjectReadiness::pending(format!("the condition {}", reconciling.describe())))
@@ -51,11 +45,6 @@ fn absent(kind: &str, conditions: &[StatusCondition<'_>]) -> ObjectReadiness {
     }
     let existing: Vec<_> = conditions.iter().map(StatusCondition::describe).collect();
     ObjectReadiness::pending(format!("the condition `{kind}` does not exist yet; {}", existing.join("; ")))
-}
-
-pub(crate) fn failed(condition: StatusCondition<'_>) -> ObjectReadiness {
-    let reason = if condition.reason.is_empty() { condition.kind } else { condition.reason };
-    ObjectReadiness::failed(reason, condition.message)
 }
 
 /// Returns pending if the whole status describes another generation.

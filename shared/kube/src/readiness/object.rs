@@ -33,26 +33,13 @@ impl<'a> ObjectView<'a> {
         self.at(path).and_then(Value::as_i64)
     }
 
-    pub(crate) fn says(self, path: &str) -> bool {
-        self.at(path).and_then(Value::as_bool).unwrap_or(false)
-    }
-
     pub(crate) fn list(self, path: &str) -> &'a [Value] {
         self.at(path).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
-    }
-
-    pub(crate) fn annotation(self, name: &str) -> Option<&'a str> {
-        self.at("metadata.annotations")?.get(name)?.as_str()
     }
 
     /// Returns the API group, or an empty text for the core group.
     pub(crate) fn group(self) -> &'a str {
         self.text("apiVersion").rsplit_once('/').map_or("", |(group, _)| group)
-    }
-
-    pub(crate) fn version(self) -> &'a str {
-        let version = self.text("apiVersion");
-        version.rsplit_once('/').map_or(version, |(_, version)| version)
     }
 
     pub(crate) fn kind(self) -> &'a str {
@@ -95,6 +82,11 @@ impl StatusCondition<'_> {
     /// Returns true if the condition describes another generation. A condition without a generation counts as current.
     pub(crate) fn is_stale(&self, object: ObjectView<'_>) -> bool {
         matches!((self.observed, object.generation()), (Some(seen), Some(now)) if seen != now)
+    }
+
+    /// Returns the reason, or the type without one.
+    pub(crate) fn word(&self) -> &str {
+        if self.reason.is_empty() { self.kind } else { self.reason }
     }
 
     pub(crate) fn describe(&self) -> String {

@@ -125,21 +125,23 @@ impl ContractTable {
         self.contracts.iter().find(|contract| contract.matches(object))
     }
 
-    /// Judges an object by the contract of its kind, if there is one.
-    pub(super) fn judge(&self, object: ObjectView<'_>) -> Option<ObjectReadiness> {
-        let contract = self.of(object)?;
+    /// Judges an object by the contract of its kind.
+    pub(super) fn judge(&self, object: ObjectView<'_>) -> ObjectReadiness {
+        let Some(contract) = self.of(object) else {
+            return ObjectReadiness::pending("there is no contract of its kind");
+        };
         let mut facts = ObjectFacts::new(object, &self.words);
         facts.add_vars(&contract.vars);
         let found = contract.rules.iter().find_map(|rule| rule.apply(&facts).transpose());
         let verdict = found.unwrap_or(Ok(ObjectReadiness::Ready));
-        Some(match (verdict, &contract.shown) {
+        match (verdict, &contract.shown) {
             (Ok(ObjectReadiness::Pending { reason }), Some(shown)) => {
                 facts.variables.insert("why", from_owned_json(reason.clone().into()));
                 ObjectReadiness::pending(facts.text(shown).unwrap_or(reason))
             }
             (Ok(verdict), _) => verdict,
             (Err(error), _) => ObjectReadiness::pending(format!("its status cannot be judged: {error}")),
-        })
+        }
     }
 }
 
@@ -218,10 +220,9 @@ impl<'a> ObjectFacts<'a> {
                 continue;
             }
             let status = ["True", "False"].into_iter().find(|known| it.is(known)).unwrap_or(it.status);
-            let word = if it.reason.is_empty() { it.kind } else { it.reason };
             let entry = json!({
-                "status": status, "reason": it.reason, "message": it.message, "severity": it.severity, "word": word,
-                "text": it.describe(),
+                "status": status, "reason": it.reason, "message": it.message, "severity": it.severity,
+                "word": it.word(), "text": it.describe(),
             });
             if !it.is_stale(object) {
                 current.insert(it.kind.to_owned(), entry.clone());
