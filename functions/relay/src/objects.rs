@@ -4,7 +4,7 @@ pub(crate) mod documents;
 mod list;
 pub(crate) mod references;
 
-use ebb_kube::readiness::{DocumentRules, ObjectReadiness};
+use ebb_kube::contract::{DocumentRules, ObjectReadiness};
 use ebb_protocol::relay::{TaskId, TaskWait};
 use kube::ResourceExt as _;
 use kube::api::{Api, DeleteParams, DynamicObject, Patch, PatchParams, Preconditions};
@@ -204,7 +204,7 @@ pub(crate) fn deletion(object_ref: &ObjectRef, object: &Value) -> TaskWait {
     let metadata = &object["metadata"];
     let grace_s = metadata["deletionGracePeriodSeconds"].as_u64().unwrap_or(0);
     let grace = if grace_s > 0 { format!(", with a grace period of {grace_s} s") } else { String::new() };
-    let why = ebb_kube::readiness::deletion(object);
+    let why = ebb_kube::contract::deletion(object);
     // The time in the object is the end of the grace period.
     let since_ms = millis_at(&metadata["deletionTimestamp"]).saturating_sub(grace_s.saturating_mul(1000));
     let since_ms = (since_ms > 0).then(|| now_ms().saturating_sub(since_ms));
@@ -232,7 +232,7 @@ const RUN_ONCE: [(&str, &str); 3] = [("", "Pod"), ("batch", "Job"), ("argoproj.i
 
 /// Returns true for an object that runs once and has failed by the contract of its kind.
 pub(crate) fn is_failed_run(object: &Value) -> bool {
-    let readiness = ebb_kube::readiness::judge(Some(object), None, DocumentRules::default());
+    let readiness = ebb_kube::contract::judge(Some(object), None, DocumentRules::default());
     RUN_ONCE.contains(&group_kind(object)) && matches!(readiness, ObjectReadiness::Failed { .. })
 }
 

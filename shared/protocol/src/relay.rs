@@ -320,7 +320,7 @@ impl Default for TaskCompletion {
     }
 }
 
-/// Rules for readiness and failure. The contract of the kind replaces a missing rule (`ebb_kube::readiness`).
+/// Rules for readiness and failure. The contract of the kind replaces a missing rule (`ebb_kube::contract`).
 #[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]

@@ -159,7 +159,7 @@ fn failed(pod: &Pod) -> Option<StartBlocker> {
 }
 
 fn exit_text(end: &ContainerStateTerminated) -> String {
-    ebb_kube::readiness::built_in().exit_text(end.exit_code.into(), end.reason.as_deref().unwrap_or_default())
+    ebb_kube::contract::built_in().exit_text(end.exit_code.into(), end.reason.as_deref().unwrap_or_default())
 }
 
 /// Returns the container that has failed by the `blocker` of its pod, and true if its log is that of its former run.

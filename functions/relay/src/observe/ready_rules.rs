@@ -1,7 +1,7 @@
 //! Evaluates expressions over `object`, or over `objects`.
 
 use ebb_cel::{ObjectExpression, ObjectExpressionError};
-use ebb_kube::readiness::{DocumentRules, ObjectReadiness};
+use ebb_kube::contract::{DocumentRules, ObjectReadiness};
 use ebb_protocol::limits::{excerpt, printable};
 use ebb_protocol::relay::ReadyRules;
 use serde_json::{Value, json};

@@ -5,7 +5,7 @@
 
 use serde_json::Value;
 
-use crate::readiness::object::{ObjectReadiness, ObjectView, StatusCondition};
+use crate::contract::object::{ObjectReadiness, ObjectView, StatusCondition};
 
 /// Evaluates the two conditions of kstatus that exist only in an abnormal state: `Stalled` is failed, `Reconciling` pending.
 pub(crate) fn abnormal(object: ObjectView<'_>) -> Option<ObjectReadiness> {

@@ -5,8 +5,8 @@ use std::sync::LazyLock;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
+use crate::contract::{DocumentRules, MAX_TEXT, ObjectReadiness, deletion, judge};
 use crate::generated::json_of;
-use crate::readiness::{DocumentRules, MAX_TEXT, ObjectReadiness, deletion, judge};
 
 /// An object, and cases with their readiness, a part of the message, a status and a patch.
 #[derive(Clone, serde::Deserialize)]

@@ -8,8 +8,8 @@ use ebb_cel::{CelVariables, EvaluationError, Expression, Scope, evaluate, parse_
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use crate::readiness::conditions;
-use crate::readiness::object::{ObjectReadiness, ObjectView};
+use crate::contract::conditions;
+use crate::contract::object::{ObjectReadiness, ObjectView};
 
 /// An expression over `object`, and over facts about it:
 ///
