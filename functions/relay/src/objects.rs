@@ -4,7 +4,6 @@ pub(crate) mod documents;
 mod list;
 pub(crate) mod references;
 
-use ebb_kube::contract::{DocumentRules, ObjectReadiness};
 use ebb_protocol::relay::{TaskId, TaskWait};
 use kube::ResourceExt as _;
 use kube::api::{Api, DeleteParams, DynamicObject, Patch, PatchParams, Preconditions};
@@ -227,15 +226,6 @@ pub(crate) fn group_kind(object: &Value) -> (&str, &str) {
     (version.rsplit_once('/').map_or("", |(group, _)| group), object["kind"].as_str().unwrap_or_default())
 }
 
-/// Kinds whose objects run once. A failed one stays failed, also when it is applied again.
-const RUN_ONCE: [(&str, &str); 3] = [("", "Pod"), ("batch", "Job"), ("argoproj.io", "Workflow")];
-
-/// Returns true for an object that runs once and has failed by the contract of its kind.
-pub(crate) fn is_failed_run(object: &Value) -> bool {
-    let readiness = ebb_kube::contract::judge(Some(object), None, DocumentRules::default());
-    RUN_ONCE.contains(&group_kind(object)) && matches!(readiness, ObjectReadiness::Failed { .. })
-}
-
 pub(crate) fn uid(object: &Value) -> &str {
     object["metadata"]["uid"].as_str().unwrap_or_default()
 }
@@ -287,6 +277,8 @@ pub(crate) fn owner(object: &Value) -> Option<TaskId> {
 
 #[cfg(test)]
 mod tests {
+    use ebb_kube::contract::{built_in, is_failed_run};
+
     use super::*;
     use crate::test_api::rows;
 
@@ -305,7 +297,7 @@ mod tests {
         let rows = rows::<(String, String, Value, bool)>("only_failed_objects_that_run_once_are_replaced");
         for (version, kind, status, expected) in rows {
             let object = json!({"apiVersion": version, "kind": kind, "metadata": {"name": "a"}, "status": status});
-            assert_eq!(is_failed_run(&object), expected, "{object}");
+            assert_eq!(is_failed_run(built_in(), &object), expected, "{object}");
         }
     }
 }

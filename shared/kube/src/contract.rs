@@ -49,7 +49,12 @@ pub const FAIL_RULE: &str = "FailRule";
 pub const READY_RULE: &str = "its `ready` is not true yet";
 
 /// Judges an applied object, if the API server has found it. `uid` is the UID from the apply, if it is known.
-pub fn judge(object: Option<&Value>, uid: Option<&str>, rules: DocumentRules) -> ObjectReadiness {
+pub fn judge(
+    contracts: &ContractTable,
+    object: Option<&Value>,
+    uid: Option<&str>,
+    rules: DocumentRules,
+) -> ObjectReadiness {
     let object = object.map(ObjectView);
     let present = object.filter(|object| uid.is_none_or(|uid| object.text("metadata.uid") == uid));
     let Some(object) = present else { return ObjectReadiness::Gone };
@@ -60,10 +65,16 @@ pub fn judge(object: Option<&Value>, uid: Option<&str>, rules: DocumentRules) ->
         return ObjectReadiness::failed(FAIL_RULE, "its `fail` is true");
     }
     match rules.ready {
-        None => conditions::stale(object).unwrap_or_else(|| built_in().judge(object)),
+        None => conditions::stale(object).unwrap_or_else(|| contracts.judge(object)),
         Some(true) => conditions::stale_for_rules(object).unwrap_or(ObjectReadiness::Ready),
         Some(false) => conditions::stale_for_rules(object).unwrap_or_else(|| ObjectReadiness::pending(READY_RULE)),
     }
+}
+
+/// Returns true for an object that runs once and has failed.
+pub fn is_failed_run(contracts: &ContractTable, object: &Value) -> bool {
+    let readiness = || judge(contracts, Some(object), None, DocumentRules::default());
+    contracts.runs_once(ObjectView(object)) && matches!(readiness(), ObjectReadiness::Failed { .. })
 }
 
 /// Describes what an object that is being deleted waits for: its finalizers, and the content of a namespace.

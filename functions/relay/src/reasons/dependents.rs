@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ebb_kube::contract::{DocumentRules, ObjectReadiness};
+use ebb_kube::contract::{self, DocumentRules, ObjectReadiness};
 use ebb_protocol::limits::message;
 use ebb_protocol::{ReasonCode, TaskWait, WaitResolution};
 use k8s_openapi::api::apps::v1::ReplicaSet;
@@ -291,7 +291,7 @@ fn replica_failure(object: &Value) -> Option<StartBlocker> {
 }
 
 fn pending(object: &Value) -> Option<StartBlocker> {
-    let (code, message) = match ebb_kube::contract::judge(Some(object), None, DocumentRules::default()) {
+    let (code, message) = match contract::judge(contract::built_in(), Some(object), None, DocumentRules::default()) {
         ObjectReadiness::Pending { reason } => (ReasonCode::Timeout, reason),
         ObjectReadiness::Failed { reason, message } => (ReasonCode::Failed, format!("{reason}: {message}")),
         ObjectReadiness::Ready | ObjectReadiness::Gone => return None,

@@ -6,6 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use ebb_kube::contract::{built_in, is_failed_run};
 use ebb_protocol::limits::message;
 use ebb_protocol::{Callback, ReasonCode, SecretDocument, TaskId, TaskWait};
 use serde_json::Value;
@@ -165,7 +166,7 @@ impl Reconciler {
                 _ if now_ms() > spec.not_after_ms => {
                     return fail(ReasonCode::Lost, "the relay was unavailable until the request expired");
                 }
-                Some((ObjectOwnership::LowerAttempt, object)) if objects::is_failed_run(object) => {
+                Some((ObjectOwnership::LowerAttempt, object)) if is_failed_run(built_in(), object) => {
                     self.delete_lower(object_ref, object).await?;
                     let wait = task_waits::wait(object_ref, "the failed object of an earlier attempt is being deleted");
                     return Ok(Some(self.start_later(held, wait, documents).await?));

@@ -1,6 +1,6 @@
 //! Decides the next step of tasks from their records and observations. All functions are pure.
 
-use ebb_kube::contract::ObjectReadiness;
+use ebb_kube::contract::{self, ObjectReadiness};
 use ebb_protocol::entrypoint::TerminationResult;
 use ebb_protocol::relay::{ReadyRules, TaskWait};
 use ebb_protocol::{Callback, CallbackStatus, FailureReason, Millis, ReasonCode, TaskId, WaitResolution};
@@ -154,19 +154,19 @@ pub(crate) fn judge(
         Ok(rules) => rules.unwrap_or_default(),
         Err(why) => return failed(ReasonCode::Failed, &why),
     };
-    let readiness = ebb_kube::contract::judge(object, Some(&applied.uid), rules);
+    let readiness = contract::judge(contract::built_in(), object, Some(&applied.uid), rules);
     match &readiness {
         ObjectReadiness::Ready => None,
         ObjectReadiness::Pending { reason } => {
             let ready = document_rules.and_then(|rules| rules.ready.as_deref());
             let (field, last) = object.and_then(|object| ready_rules::awaited(&readiness, ready, object)).unzip();
-            let rule = ready.filter(|_| reason == ebb_kube::contract::READY_RULE).map(|rule| format!(": `{rule}`"));
+            let rule = ready.filter(|_| reason == contract::READY_RULE).map(|rule| format!(": `{rule}`"));
             let reason = format!("{reason}{}", rule.unwrap_or_default());
             Some(TaskWait { field, last, ..task_waits::wait(object_ref, &reason) })
         }
         ObjectReadiness::Failed { reason, message } => {
             let rule = document_rules.and_then(|rules| rules.fail.as_deref());
-            match rule.filter(|_| reason == ebb_kube::contract::FAIL_RULE) {
+            match rule.filter(|_| reason == contract::FAIL_RULE) {
                 Some(rule) => failed(ReasonCode::Failed, &format!("{message}: `{rule}`")),
                 None => failed(ReasonCode::Failed, &format!("{reason}: {message}")),
             }

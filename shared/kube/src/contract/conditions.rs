@@ -59,16 +59,6 @@ pub(crate) fn stale_for_rules(object: ObjectView<'_>) -> Option<ObjectReadiness>
     unless_current(object, observed(object).or_else(newest)?)
 }
 
-/// Returns pending if the controller must write an observed generation and has not.
-pub(crate) fn unobserved(object: ObjectView<'_>) -> Option<ObjectReadiness> {
-    if observed(object).is_none() {
-        return Some(ObjectReadiness::pending(
-            "`status.observedGeneration` does not exist yet: no controller has observed the object",
-        ));
-    }
-    stale(object)
-}
-
 /// Returns the observed generation. Argo Rollouts writes the number as text, and a hash in versions before 1.0.
 fn observed(object: ObjectView<'_>) -> Option<i64> {
     match object.at("status.observedGeneration")? {

@@ -29,8 +29,8 @@ impl TryFrom<String> for ContractExpression {
     }
 }
 
-/// One outcome: `ready`, `failed`, `pending`, `await`, `below`, `observed` or `conditions`. The last four are pending until
-/// they are met. Then the next rule counts, as for a rule whose `if` does not hold.
+/// One outcome: `ready`, `failed`, `pending`, `await`, `below` or `conditions`. The last three are pending until they are met.
+/// Then the next rule counts, as for a rule whose `if` does not hold.
 #[derive(Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct ContractRule {
@@ -51,8 +51,6 @@ struct ContractRule {
     /// A number that must be at least `wanted`. The API omits a zero.
     below: Option<String>,
     wanted: Option<ContractExpression>,
-    /// `status.observedGeneration` must exist.
-    observed: bool,
     /// Conditions that must be true. `Stalled` is a failure, and `Reconciling` pending, unless `from` names their list.
     conditions: Vec<String>,
     from: Option<String>,
@@ -64,6 +62,8 @@ struct ContractRule {
 struct KindContract {
     group: String,
     kinds: Vec<String>,
+    #[serde(default)]
+    once: bool,
     /// Named values. One that cannot be computed is missing.
     #[serde(default)]
     vars: Vec<(String, ContractExpression)>,
@@ -119,6 +119,10 @@ impl ContractTable {
             "" => format!("exit code {code}"),
             why => format!("exit code {code} ({why})"),
         }
+    }
+
+    pub(super) fn runs_once(&self, object: ObjectView<'_>) -> bool {
+        self.of(object).is_some_and(|contract| contract.once)
     }
 
     fn of(&self, object: ObjectView<'_>) -> Option<&KindContract> {
@@ -195,9 +199,6 @@ impl ContractRule {
             let wanted = facts.evaluate(wanted)?.and_then(|wanted| wanted.as_i64()).unwrap_or(1);
             let pending = || ObjectReadiness::pending(format!("`{field}` is {now}, {wanted} are awaited"));
             return Ok((now < wanted).then(pending));
-        }
-        if self.observed {
-            return Ok(conditions::unobserved(object));
         }
         let usual = if self.from.is_none() { conditions::abnormal(object) } else { None };
         let listed = object.conditions_at(self.from.as_deref().unwrap_or("status.conditions"));

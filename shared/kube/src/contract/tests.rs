@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use crate::contract::{DocumentRules, MAX_TEXT, ObjectReadiness, deletion, judge};
+use crate::contract::{self, DocumentRules, MAX_TEXT, ObjectReadiness, built_in, deletion};
 use crate::generated::json_of;
 
 /// An object, and cases with their readiness, a part of the message, a status and a patch.
@@ -61,6 +61,10 @@ fn merge_into(object: &mut Value, more: &Value) {
         }
         (object, more) => *object = more.clone(),
     }
+}
+
+fn judge(object: Option<&Value>, uid: Option<&str>, rules: DocumentRules) -> ObjectReadiness {
+    contract::judge(built_in(), object, uid, rules)
 }
 
 fn plain(object: &Value) -> ObjectReadiness {
