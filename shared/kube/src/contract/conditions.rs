@@ -10,11 +10,9 @@ use crate::contract::object::{ObjectReadiness, ObjectView, StatusCondition};
 /// Evaluates the two conditions of kstatus that exist only in an abnormal state: `Stalled` is failed, `Reconciling` pending.
 pub(crate) fn abnormal(object: ObjectView<'_>) -> Option<ObjectReadiness> {
     let current = |kind| object.condition(kind).filter(|it| it.is("True") && !it.is_stale(object));
-    if let Some(stalled) = current("Stalled") {
-        return Some(ObjectReadiness::failed(stalled.word(), stalled.message));
-    }
-    current("Reconciling")
-        .map(|reconciling| ObjectReadiness::pending(format!("the condition {}", reconciling.describe())))
+    let stalled = current("Stalled").map(|it| ObjectReadiness::failed(it.word(), it.message));
+    let reconciling = || current("Reconciling").map(|it| format!("the condition {}", it.describe()));
+    stalled.or_else(|| reconciling().map(ObjectReadiness::pending))
 }
 
 /// Returns pending for the first expected condition that is not true for this generation, or *(invariant)* missing.

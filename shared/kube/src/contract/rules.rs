@@ -151,17 +151,10 @@ impl ContractTable {
 
 impl KindContract {
     fn matches(&self, object: ObjectView<'_>) -> bool {
-        let group = match self.group.strip_prefix("*.") {
-            Some(domain) => {
-                object.group().strip_suffix(domain).is_some_and(|below| below.is_empty() || below.ends_with('.'))
-            }
-            None => self.group == "*" || object.group() == self.group,
-        };
-        group
-            && self.kinds.iter().any(|kind| match kind.strip_prefix('*') {
-                Some(end) => object.kind().ends_with(end),
-                None => object.kind() == kind,
-            })
+        let (group, kind) = (object.group(), object.kind());
+        let is_of = |end: &str| format!(".{group}").ends_with(end);
+        self.group.strip_prefix('*').map_or(self.group == group, is_of)
+            && self.kinds.iter().any(|it| it.strip_prefix('*').map_or(it == kind, |end| kind.ends_with(end)))
     }
 }
 
