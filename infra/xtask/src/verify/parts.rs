@@ -60,6 +60,7 @@ pub(super) const CODES: &[(&str, PartCode)] = &[
         };
         this.run(&mut script("github_life.py"))?;
         this.run(&mut script("github_day.py"))?;
+        this.run(&mut script("mishaps.py"))?;
         let mut conformance = script("conformance.py");
         conformance.args(["--examples", this.pick("200", "2000"), "--seed", "1", "--workers", "1"]);
         this.run(conformance.args(this.options))
