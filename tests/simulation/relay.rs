@@ -448,6 +448,6 @@ impl ebb_flow::ports::RelayClient for SimRelay {
         self.request(cluster).await?;
         let body = self.plugin.respond(&self.executor, &request.body).await;
         let late = || RelayError::Busy("the plugin does not respond".to_owned());
-        self.respond(ServiceResponse { status: 200, content_type: None, body: body.ok_or_else(late)? }).await
+        self.respond(ServiceResponse { status: 200, headers: Vec::new(), body: body.ok_or_else(late)? }).await
     }
 }

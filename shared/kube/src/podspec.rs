@@ -17,7 +17,7 @@ pub use manifest::{bound_violations, manifest_violations, references};
 pub use names::{is_dns_part, is_label, with_article};
 pub use pod_defaults::{fill_defaults, named_account};
 pub use policy::{AllowedService, ClusterPolicy, NamespacePolicy, PodSecurityLevel, ask_operator};
-pub use policy::{full_kind, kind_fix, listed, shown};
+pub use policy::{full_kind, is_service_header, kind_fix, listed, service_of, shown};
 pub use reserved::{RESERVED_DOMAIN, RESERVED_PREFIX, is_reserved, is_reserved_key};
 
 use std::fmt;

@@ -10,7 +10,7 @@ use ebb_protocol::relay::{RESPONSE_TIMEOUT, ServiceRequest, ServiceResponse};
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::Bytes;
 use hyper::client::conn::http1;
-use hyper::header::{CONTENT_TYPE, HOST};
+use hyper::header::HOST;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
@@ -76,7 +76,6 @@ async fn send(
     }
     let response = sender.send_request(http.body(Full::new(Bytes::from(request.body)))?).await?;
     let status = response.status().as_u16();
-    let content_type = response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).map(str::to_owned);
     let body = Limited::new(response.into_body(), RESPONSE_BODY).collect().await?.to_bytes();
-    Ok(ServiceResponse { status, content_type, body: String::from_utf8_lossy(&body).into_owned() })
+    Ok(ServiceResponse { status, headers: Vec::new(), body: String::from_utf8_lossy(&body).into_owned() })
 }

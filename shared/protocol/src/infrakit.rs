@@ -112,6 +112,7 @@ impl PluginCall {
             headers: vec![("content-type".to_owned(), "application/json".to_owned())],
             body: json!({"jsonrpc": "2.0", "method": method, "params": params, "id": ID}).to_string(),
             valid_for_ms,
+            credential: None,
         }
     }
 

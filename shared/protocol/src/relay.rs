@@ -26,6 +26,10 @@ pub const BATCH: usize = 100;
 pub const RESPONSE_TIMEOUT: Duration = Duration::from_secs(15);
 /// The timeout of batches with short requests. An invocation that cancels a script first requests its log.
 pub const SHORT_RESPONSE_TIMEOUT: Duration = Duration::from_secs(5);
+/// The beginning of the text of an unavailable response to a call that was not sent.
+pub const NOT_SENT: &str = "nothing was sent: ";
+/// The beginning of the text about a request that a relay cannot read.
+pub const UNREADABLE: &str = "this version of the relay cannot read the request: ";
 /// A relay responds this long before the timeout of its caller, because the response takes time in transit.
 pub const RESPONSE_MARGIN: Duration = Duration::from_secs(2);
 
@@ -122,7 +126,7 @@ impl RelayRequest {
         let is_start = json.get("ensure").is_some();
         serde_json::from_value(json).unwrap_or_else(|error| Self::Unreadable {
             is_start,
-            reason: format!("this version of the relay cannot read the request: {error}; update the relay"),
+            reason: format!("{UNREADABLE}{error}; update the relay"),
         })
     }
 
@@ -174,14 +178,14 @@ pub enum RelayResponse {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ServiceRequest {
-    /// The key of the Service in the policy.
+    /// The key of the Service in the policy, or its host and port: `NAME.NAMESPACE.svc:PORT`. An earlier relay knows keys only.
     pub service: String,
-    /// `GET` or `POST`.
+    /// `GET`, `POST`, `PUT`, `PATCH` or `DELETE`. An earlier relay sends the first two.
     pub method: String,
-    /// The path below that of the policy, with an optional query. It begins with `/`.
+    /// The path with an optional query. It begins with `/`. With a key, the relay puts the path of the policy before it. With a
+    /// host, it begins with the path of the policy.
     pub path: String,
-    /// Headers of the request: `accept`, `content-type`, `idempotency-key`, `traceparent`, and names that begin with
-    /// `ebb-` or `webhook-`, in lower case.
+    /// Headers of the request, in lower case: those that `ebb_kube::podspec::is_service_header` permits.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub headers: Vec<(String, String)>,
     /// At most 1 MiB.
@@ -189,15 +193,32 @@ pub struct ServiceRequest {
     pub body: String,
     /// Milliseconds after which the relay must not send the request.
     pub valid_for_ms: u64,
+    /// What the relay adds to the request. An earlier relay cannot read it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub credential: Option<ServiceCredential>,
+}
+
+/// A credential in a Secret of the cluster. Its value is in no message.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ServiceCredential {
+    /// The Secret, with its namespace.
+    pub secret: SecretRef,
+    /// The header with the value. Without one, the value signs the message, whose id is in the header `webhook-id`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub header: Option<String>,
+    /// The text before the value in the header.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub prefix: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ServiceResponse {
     pub status: u16,
-    /// The header `content-type`, if the Service sent one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub content_type: Option<String>,
+    /// The headers of the Service, with names in lower case. An earlier relay sends none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub headers: Vec<(String, String)>,
     /// At most 1 MiB. Bytes that are not UTF-8 are replaced.
     pub body: String,
 }

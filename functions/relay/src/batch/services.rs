@@ -3,10 +3,9 @@
 //! The API server permits a proxy by the name and the port of a Service, so the rights of the relay and its policy have
 //! the same list. The relay needs no route to the Service.
 
-use ebb_kube::podspec::AllowedService;
+use ebb_kube::podspec::{AllowedService, ClusterPolicy, is_service_header};
 use ebb_protocol::limits::RESPONSE_BODY;
-use ebb_protocol::relay::{ServiceRequest, ServiceResponse};
-use http::header::CONTENT_TYPE;
+use ebb_protocol::relay::{NOT_SENT, ServiceRequest, ServiceResponse};
 use http_body_util::{BodyExt as _, Limited};
 use k8s_openapi::api::core::v1::Service;
 use kube::api::Api;
@@ -18,10 +17,9 @@ use crate::api_server::client::SendOnce;
 use crate::batch::BatchContext;
 use crate::{ReconcileError, Reconciler, Result, error_message, refuse, status};
 
-/// Headers that a request may have, beside those that begin with a prefix of [`HEADER_PREFIXES`]. The API server obeys
-/// others, for example `authorization` and `impersonate-user`.
-const HEADERS: [&str; 4] = ["accept", "content-type", "idempotency-key", "traceparent"];
-const HEADER_PREFIXES: [&str; 2] = ["ebb-", "webhook-"];
+const METHODS: [&str; 5] = ["GET", "POST", "PUT", "PATCH", "DELETE"];
+/// The errors of the proxy before it has sent a request.
+const UNSENT: [&str; 2] = ["no endpoints available", "dial tcp"];
 
 impl Reconciler {
     /// Sends a request to a Service of the policy, once.
@@ -31,11 +29,9 @@ impl Reconciler {
         received: &BatchContext,
     ) -> Result<ServiceResponse> {
         let (policy, name) = (self.policy.get(), &request.service);
-        let Some(allowed) = policy.services.get(name) else {
-            return refuse(policy.service_refusal(name).to_string());
-        };
-        let url = proxy_url(allowed, &request.path).map_err(ReconcileError::Refused)?;
-        let http = http_request(request, &url).map_err(ReconcileError::Refused)?;
+        let (allowed, path) = target(&policy, request).map_err(ReconcileError::Refused)?;
+        let proxy = proxy_of(allowed);
+        let http = http_request(request, &format!("{proxy}{path}")).map_err(ReconcileError::Refused)?;
         let services: Api<Service> = Api::namespaced(self.client.clone(), &allowed.namespace);
         let service = services.get(&allowed.name).await.map_err(|error| match status(&error) {
             Some(403 | 404) => ReconcileError::Refused(format!("the service `{name}`: {}", error_message(&error))),
@@ -43,45 +39,79 @@ impl Reconciler {
         })?;
         check_target(&service).map_err(|why| ReconcileError::Refused(format!("the service `{name}` {why}")))?;
         if u128::from(request.valid_for_ms) <= received.at.elapsed().as_millis() {
-            return Err(ReconcileError::Internal("the request has expired and was not sent".to_owned()));
+            return Err(ReconcileError::Internal(format!("{NOT_SENT}the request has expired")));
         }
-        let response = self.client.send(http).await?;
-        let status = response.status().as_u16();
-        let content_type =
-            response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).map(str::to_owned);
-        let body = Limited::new(response.into_body(), RESPONSE_BODY).collect().await;
+        let (head, body) = self.client.send(http).await?.into_parts();
+        let status = head.status.as_u16();
+        let body = Limited::new(body, RESPONSE_BODY).collect().await;
         let failed = |error| ReconcileError::Internal(format!("the response of the service `{name}`: {error}"));
         let body = body.map_err(failed)?.to_bytes();
+        let headers = head.headers.iter().filter(|(name, _)| *name != "audit-id").filter_map(|(name, value)| {
+            let value = value.to_str().ok()?;
+            // The API server puts its own path before that of a `location`.
+            Some((name.to_string(), value.split_once(&proxy).map_or(value, |(_, path)| path).to_owned()))
+        });
         match proxy_error(status, &body) {
             Some(why) if status == 403 => refuse(format!("the service `{name}`: {why}")),
-            Some(why) => Err(ReconcileError::Internal(format!("the service `{name}`: {why}"))),
-            None => Ok(ServiceResponse { status, content_type, body: String::from_utf8_lossy(&body).into_owned() }),
+            Some(why) => {
+                let unsent = if UNSENT.iter().any(|text| why.contains(text)) { NOT_SENT } else { "" };
+                Err(ReconcileError::Internal(format!("{unsent}the service `{name}`: {why}")))
+            }
+            None => {
+                let body = String::from_utf8_lossy(&body).into_owned();
+                Ok(ServiceResponse { status, headers: headers.collect(), body })
+            }
         }
     }
 }
 
-/// Returns the path of a Service in the API server. A path with `..` could leave the proxy.
-fn proxy_url(allowed: &AllowedService, path: &str) -> Result<String, String> {
-    let AllowedService { namespace, name, port, path: prefix } = allowed;
-    let full = format!("{prefix}{path}");
+/// Returns the Service of a request and the whole path at it. A path with `..` could leave the proxy, and one with `%2F` the
+/// path of the policy, because the API server decodes it.
+fn target<'a>(policy: &'a ClusterPolicy, request: &ServiceRequest) -> Result<(&'a AllowedService, String), String> {
+    let (service, path) = (&request.service, &request.path);
+    let is_key = policy.services.contains_key(service);
+    let at = |prefix: &str| if is_key { format!("{prefix}{path}") } else { path.clone() };
+    let is_below = |allowed: &&AllowedService| {
+        let rest = at(&allowed.path);
+        rest.strip_prefix(&allowed.path).is_some_and(|rest| rest.is_empty() || rest.starts_with(['/', '?']))
+    };
+    if policy.services_of(service).next().is_none() {
+        return Err(policy.service_refusal(service).to_string());
+    }
+    let Some(allowed) = policy.services_of(service).find(is_below) else {
+        let paths: Vec<&str> = policy.services_of(service).map(|allowed| allowed.path.as_str()).collect();
+        return Err(format!(
+            "the path `{path}` of the service `{service}` is not allowed by the policy of the cluster (`path`: {}); ask its \
+             operator",
+            paths.join(", ")
+        ));
+    };
+    let full = at(&allowed.path);
+    let plain = full.split('?').next().unwrap_or_default().to_ascii_lowercase();
     let parsed = Url::parse(&format!("http://service{full}"));
     let is_plain = parsed.is_ok_and(|url| url.as_str() == format!("http://service{full}") && url.fragment().is_none());
-    if !path.starts_with('/') || !is_plain || full.contains("//") {
-        return Err(format!("the path `{path}` is not valid; expected `/` and an encoded path without `.` and `..`"));
+    if !path.starts_with('/') || !is_plain || plain.contains("//") || plain.contains("%2f") {
+        let expected = "`/` and an encoded path without `.`, `..` and `%2F`";
+        return Err(format!("the path `{path}` is not valid; expected {expected}"));
     }
-    Ok(format!("/api/v1/namespaces/{namespace}/services/{name}:{port}/proxy{full}"))
+    Ok((allowed, full))
+}
+
+/// Returns the path of a Service in the API server.
+fn proxy_of(AllowedService { namespace, name, port, .. }: &AllowedService) -> String {
+    format!("/api/v1/namespaces/{namespace}/services/{name}:{port}/proxy")
 }
 
 fn http_request(request: &ServiceRequest, url: &str) -> Result<http::Request<Body>, String> {
-    if !matches!(request.method.as_str(), "GET" | "POST") {
-        return Err(format!("the method `{}` is not allowed; expected `GET` or `POST`", request.method));
+    if !METHODS.contains(&request.method.as_str()) {
+        return Err(format!("the method `{}` is not allowed; expected {}", request.method, METHODS.join(", ")));
     }
     if request.body.len() > RESPONSE_BODY {
         return Err(format!("the body has {} bytes; at most {RESPONSE_BODY} are allowed", request.body.len()));
     }
     let mut http = http::Request::builder().method(request.method.as_str()).uri(url);
     for (name, value) in &request.headers {
-        if !HEADERS.contains(&name.as_str()) && !HEADER_PREFIXES.iter().any(|prefix| name.starts_with(prefix)) {
+        if !is_service_header(name) {
             return Err(format!("the header `{name}` is not allowed"));
         }
         http = http.header(name, value);
@@ -129,12 +159,13 @@ mod tests {
 
     #[test]
     fn paths_stay_below_the_path_of_the_policy() {
-        let proxy = "/api/v1/namespaces/infra/services/files:8080/proxy";
-        let rows = rows::<(String, String, Option<String>)>("paths_stay_below_the_path_of_the_policy");
-        for (prefix, path, expected) in rows {
-            let (namespace, name) = ("infra".to_owned(), "files".to_owned());
-            let url = proxy_url(&AllowedService { namespace, name, port: 8080, path: prefix.clone() }, &path).ok();
-            assert_eq!(url, expected.map(|path| format!("{proxy}{path}")), "{prefix} {path}");
+        let rows = rows::<(String, String, String, Option<String>)>("paths_stay_below_the_path_of_the_policy");
+        for (prefix, service, path, expected) in rows {
+            let allowed = json!({"namespace": "infra", "name": "plugin", "port": 8080, "path": prefix});
+            let policy = serde_json::from_value(json!({"services": {"files": allowed}})).unwrap();
+            let request = ServiceRequest { service, path, ..request("GET", &[]) };
+            let found = target(&policy, &request).map(|(_, path)| path);
+            assert_eq!(found.as_ref().ok(), expected.as_ref(), "{request:?}: {found:?}");
         }
     }
 

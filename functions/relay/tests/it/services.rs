@@ -1,6 +1,6 @@
 //! Requests to Services, through the API server.
 
-use ebb_protocol::relay::{ServiceRequest, ServiceResponse};
+use ebb_protocol::relay::ServiceRequest;
 
 use crate::fixture::*;
 use crate::rights::{grant_role, rights};
@@ -33,8 +33,17 @@ async fn requests_reach_the_services_of_the_policy_only() {
         _ => None,
     });
     let body = "POST /rpc/v1 a=b application/json 3\n{\"a\":1}".to_owned();
-    let expected = ServiceResponse { status: 200, content_type: Some("text/plain".to_owned()), body };
-    assert_eq!(response.await, expected);
+    let response = response.await;
+    assert_eq!((response.status, &response.body), (200, &body));
+    assert!(response.headers.contains(&("content-type".to_owned(), "text/plain".to_owned())), "{response:?}");
+    let host = format!("echo.{units}.svc:8080");
+    let of_host = call(&request(&host, path)).await;
+    assert!(matches!(&of_host, RelayResponse::Service(response) if response.body == body), "{of_host:?}");
+    // The server of the test knows GET and POST only. Without the right, the API server answers 403.
+    for method in ["PUT", "PATCH", "DELETE"] {
+        let response = call(&ServiceRequest { method: method.to_owned(), ..request("echo", "/") }).await;
+        assert!(matches!(&response, RelayResponse::Service(response) if response.status == 501), "{response:?}");
+    }
 
     let RelayResponse::Service(busy) = call(&request("echo", "/busy")).await else { panic!("no response") };
     assert_eq!((busy.status, busy.body.trim()), (503, "1"), "the request is sent once");

@@ -88,15 +88,59 @@ impl ClusterPolicy {
         format!("change the pod, or {}", ask_operator(&format!("--namespace {namespace}:{}", needed.name()), namespace))
     }
 
+    /// Returns the Services with a key, or those with a host and a port, such as `page.shop.svc:80`. They differ in their paths.
+    pub fn services_of<'a>(&'a self, service: &str) -> impl Iterator<Item = &'a AllowedService> {
+        let named = self.services.get(service);
+        let is_meant = move |it: &&AllowedService| {
+            named.map_or_else(|| format!("{}.{}.svc:{}", it.name, it.namespace, it.port) == service, |own| *it == own)
+        };
+        self.services.values().filter(is_meant)
+    }
+
     /// Returns the violation of a Service that the policy does not list.
     pub fn service_refusal(&self, service: &str) -> PodspecViolation {
-        let (name, allowed) = (shown(service), listed(self.services.keys()));
+        let (shown, allowed) = (shown(service), listed(self.services.keys()));
+        let of_host = || {
+            let (host, port) = service.rsplit_once(':')?;
+            let (name, namespace) = service_of(host)?;
+            Some((format!("{name}={namespace}/{name}:{}", port.parse::<u16>().ok()?), name))
+        };
+        let (wanted, name) = of_host().unwrap_or_else(|| (format!("{service}=NAMESPACE/SERVICE:PORT"), service));
         PodspecViolation {
             path: String::new(),
-            why: format!("the service `{name}` is not allowed by the policy of the cluster (`services`: {allowed})"),
-            help: ask_operator(&format!("--service {service}=NAMESPACE/SERVICE:PORT"), service),
+            why: format!("the service `{shown}` is not allowed by the policy of the cluster (`services`: {allowed})"),
+            help: ask_operator(&format!("--service {wanted}"), name),
         }
     }
+}
+
+/// Returns the name and the namespace of a Service in its host `NAME.NAMESPACE.svc`.
+pub fn service_of(host: &str) -> Option<(&str, &str)> {
+    let is_label = |text: &str| {
+        !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
+    };
+    host.strip_suffix(".svc")?.split_once('.').filter(|(name, namespace)| is_label(name) && is_label(namespace))
+}
+
+/// Returns true for a header, in lower case, that a request to a Service may have. The API server obeys others, for example
+/// `authorization` and `impersonate-user`.
+pub fn is_service_header(name: &str) -> bool {
+    const NAMES: [&str; 11] = [
+        "accept",
+        "accept-language",
+        "api-key",
+        "apikey",
+        "content-type",
+        "idempotency-key",
+        "if-match",
+        "if-none-match",
+        "prefer",
+        "traceparent",
+        "user-agent",
+    ];
+    let begins = |prefixes: [&str; 3]| prefixes.iter().any(|prefix| name.starts_with(prefix));
+    let is_free = begins(["ebb-", "webhook-", "x-"]) && !begins(["x-forwarded-", "x-remote-", "x-stream-"]);
+    is_free || NAMES.contains(&name)
 }
 
 /// What pods of a namespace may have, and what pods of scripts get if their author sets nothing.

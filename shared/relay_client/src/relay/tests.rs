@@ -104,7 +104,7 @@ async fn every_request_is_signed_and_gets_its_response() {
         json!({"service": "files", "method": "POST", "path": "/", "headers": [], "body": "{}", "validForMs": 9_000});
     let call: ServiceRequest = serde_json::from_value(call).unwrap();
     respond(json!({"service": {"status": 200, "body": "[]"}}));
-    let response = ServiceResponse { status: 200, content_type: None, body: "[]".to_owned() };
+    let response = ServiceResponse { status: 200, headers: Vec::new(), body: "[]".to_owned() };
     assert_eq!(relay.call(UnitCluster::default(), call).await, Ok(response));
     let batches = std::mem::take(&mut *server.batches.lock().unwrap());
     assert!(batches.iter().all(|batch| batch.v == 1 && batch.cluster == "uid"));
