@@ -283,7 +283,7 @@ impl Plan {
         }
     }
 
-    /// Returns the cluster for the pods and objects of a unit: its own, or the target's. `None` means the default of
+    /// Returns the cluster for the pods, objects and requests of a unit: its own, or the target's. `None` means the default of
     /// the control plane.
     pub fn cluster<'a>(&'a self, unit: &'a UnitPlan) -> Option<&'a str> {
         unit.cluster.as_deref().or(self.target.cluster.as_deref())
@@ -301,7 +301,7 @@ impl Plan {
     /// Returns the clusters of the units that run in one. `None` is the default of the control plane.
     pub fn unit_clusters(&self) -> BTreeSet<Option<&str>> {
         let units = self.hooks.iter().flat_map(|hook| &hook.units).chain(&self.plugin_updates);
-        let in_cluster = |unit: &&UnitPlan| !matches!(unit.action, Action::Webhook(_));
+        let in_cluster = |unit: &&UnitPlan| unit.cluster.is_some() || !matches!(unit.action, Action::Webhook(_));
         units.filter(in_cluster).map(|unit| self.cluster(unit)).collect()
     }
 

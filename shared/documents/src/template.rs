@@ -228,6 +228,16 @@ pub fn is_loopback(url: &Url) -> bool {
     }
 }
 
+/// Returns true for a Service of a cluster: `http://NAME.NAMESPACE.svc`, with or without a port.
+pub fn is_service(url: &Url) -> bool {
+    url.scheme() == "http" && url.domain().and_then(ebb_kube::podspec::service_of).is_some()
+}
+
+/// Returns true for a name that only a cluster knows.
+pub fn is_in_cluster(url: &Url) -> bool {
+    url.domain().is_some_and(|host| [".svc", ".svc.cluster.local"].iter().any(|end| host.ends_with(end)))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -5,6 +5,9 @@ use ebb_engine::{Millis, Timestamp};
 use crate::circuit::SHORTEST_WAIT_MS;
 use crate::{Env, PendingCall, RelayError, circuit_wait, permits};
 
+/// The end of the reason why a request was not sent.
+pub(crate) const NOT_NOW: &str = "the next request follows later";
+
 /// Returns the name of a cluster in the registry. `None` is the default cluster.
 pub(crate) fn cluster_name(env: &Env, cluster: Option<&str>) -> String {
     env.relay.resolve_cluster(cluster).unwrap_or_else(|| cluster.unwrap_or_default().to_owned())
@@ -17,12 +20,10 @@ pub(crate) async fn guarded<T>(
     request: impl Future<Output = Result<T, RelayError>> + Send,
 ) -> Result<T, RelayError> {
     let Some(_permit) = permits::admit(env, &cluster_name(env, cluster)).await else {
-        let reason = "other sweeps wait for its response; the next request follows later";
-        return Err(RelayError::Unreachable(reason.to_owned()));
+        return Err(RelayError::Unreachable(format!("other sweeps wait for its response; {NOT_NOW}")));
     };
     let Some(call) = PendingCall::try_begin(env, &cluster_name(env, cluster), usize::MAX) else {
-        let reason = "it did not respond to the last requests; the next request follows later";
-        return Err(RelayError::Unreachable(reason.to_owned()));
+        return Err(RelayError::Unreachable(format!("it did not respond to the last requests; {NOT_NOW}")));
     };
     let result = request.await;
     call.end(|circuit, begun, now| match &result {

@@ -10,6 +10,7 @@ pub mod attempt;
 pub mod attempt_end;
 pub mod callback_result;
 pub mod cause;
+mod cluster_call;
 pub(crate) mod credential;
 pub mod declared_outputs;
 pub mod dispatch;

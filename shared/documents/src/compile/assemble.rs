@@ -7,7 +7,7 @@ use ebb_engine::{Hook, MAX_UNITS};
 use super::reads::{self, OutputReads, ResourceReads};
 use super::{BoundResource, DiagnosticCollector, ExpressionRead, FEWER_UNITS, added_undos, checked, dependencies};
 use crate::plan::{HookPlan, Plan, PublicOutput, Resource, TargetSpec, Template, UnitPlan, UnitRef, WorkloadRead};
-use crate::{ReferenceSource, SandboxDoc, TtlFrom};
+use crate::{ReferenceSource, SandboxDoc, TtlFrom, cluster_name};
 
 /// Assigns a [`UnitRef`] to every unit. Within a hook, units are in the order of the resources of the sandbox.
 pub(super) fn place(report: &mut DiagnosticCollector, sandbox: &SandboxDoc, instances: &mut [BoundResource<'_>]) {
@@ -43,7 +43,12 @@ pub(super) fn plan(
     let mut units_of: BTreeMap<Hook, Vec<UnitPlan>> = BTreeMap::new();
     for instance in wires.instances {
         for unit in &instance.checked.units {
-            units_of.entry(unit.hook).or_default().push(dependencies::unit_plan(report, instance, unit, wires));
+            let mut planned = dependencies::unit_plan(report, instance, unit, wires);
+            // Without a cluster, the control plane would send the request.
+            if unit.cluster.is_some() && planned.action.webhook().is_some() {
+                planned.cluster.get_or_insert_with(|| cluster_name(sandbox.cluster.as_deref()).to_owned());
+            }
+            units_of.entry(unit.hook).or_default().push(planned);
         }
     }
     if let Some(units) = units_of.get_mut(&Hook::PreStart) {

@@ -4,17 +4,12 @@ use serde_json::Value;
 
 use super::collector::{DiagnosticCollector, whole};
 use super::{BoundResource, CompiledUnit, OutputReads, ParamBinding, ResourceReads, UnitCluster};
-use crate::model::{ActionDoc, LineColumn, ParamKind, PluginDoc, UnitDoc};
+use crate::model::{LineColumn, ParamKind, PluginDoc, UnitDoc};
 use crate::{Diagnostic, Plan, ReferenceSource, ReferenceUsage, Template, UnitRef, cluster_name};
 
 /// Returns the cluster that the document sets for a unit. Reports an invalid one.
 pub(super) fn named(report: &mut DiagnosticCollector, plugin: &PluginDoc, doc: &UnitDoc) -> Option<UnitCluster> {
     let text = doc.cluster.as_ref()?;
-    if let ActionDoc::Webhook(_) = doc.action {
-        let message = format!("`{}` is a webhook, which goes to its URL", doc.name.value);
-        report.push(report.error("cluster", text.at, message).help("leave `cluster` out"));
-        return None;
-    }
     let first = report.reads.len();
     let template = report.text(&text.value, text.at, report.units);
     match (template, whole(&report.reads[first..]).cloned()) {

@@ -69,7 +69,7 @@ fn action(report: &mut DiagnosticCollector, plugin: &PluginDoc, doc: &UnitDoc, h
         }
         ActionDoc::Webhook(request) => {
             let action = webhook_action::compile(report, doc, hook, request);
-            (Action::Webhook(action), webhook::role(request.url.as_ref()))
+            (Action::Webhook(action), webhook::role(request.url.as_ref().filter(|_| doc.cluster.is_none())))
         }
         ActionDoc::Object(object) => {
             (Action::Object(object_action::compile(report, doc, hook, object)), TextRole::Manifest)

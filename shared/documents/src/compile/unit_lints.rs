@@ -2,11 +2,12 @@
 
 use ebb_engine::Hook;
 
+use super::webhook::is_url;
 use super::{CompiledUnit, ExpressionRead, TextRole, for_each, profile};
 use crate::cel::{ReferenceSource, RootVariable};
 use crate::model::{ActionDoc, LineColumn, OutputDoc, OutputFromDoc, SourceText, WebhookMethod};
 use crate::plan::{Action, OutputFrom};
-use crate::template::{TemplatePiece, split};
+use crate::template::{TemplatePiece, is_in_cluster, split};
 
 /// A warning: its code, place, message and help.
 pub(super) type UnitWarning = (&'static str, LineColumn, String, &'static str);
@@ -14,11 +15,25 @@ pub(super) type UnitWarning = (&'static str, LineColumn, String, &'static str);
 /// Returns the warnings about the unit `at` of a document.
 pub(super) fn of_unit(source: &SourceText, units: &[CompiledUnit<'_>], at: usize) -> impl Iterator<Item = UnitWarning> {
     let unit = &units[at];
-    let of_request =
-        [repeated_creation(units, at), late_question(unit), line_feed(source, units, at), unnamed_removal(units, at)];
+    let of_request = [
+        repeated_creation(units, at),
+        late_question(unit),
+        line_feed(source, units, at),
+        unnamed_removal(units, at),
+        inner_host(unit),
+    ];
     let of_answers =
         [unknown_outcome(unit), foreign_answer(unit), part_of_list(unit), same_for_all(unit), unjudged(unit)];
     of_request.into_iter().chain(of_answers).chain([shown_secret(unit)]).flatten()
+}
+
+/// A host that only a cluster knows.
+fn inner_host(unit: &CompiledUnit<'_>) -> Option<UnitWarning> {
+    let ActionDoc::Webhook(webhook) = &unit.doc.action else { return None };
+    let url = webhook.url.as_ref().filter(|url| is_url(url, is_in_cluster) && unit.doc.cluster.is_none())?;
+    let message = format!("`{}` is at a name that only a cluster knows", url.value);
+    let help = "add `cluster: NAME` beside `webhook`: the relay of the cluster then sends the request";
+    Some(("cluster-host", url.at, message, help))
 }
 
 /// An address that a script makes, and that may contain the secret which the script reads.

@@ -128,11 +128,15 @@ pub(super) fn url_within(
     Template::Literal(serde_json::Value::Null)
 }
 
+/// Returns true if a URL is of the kind that `is` tests, whatever the values of its expressions.
+pub(super) fn is_url(url: &At<String>, is: impl FnOnce(&url::Url) -> bool) -> bool {
+    url::Url::parse(&sample(&url.value)).is_ok_and(|url| is(&url))
+}
+
 /// Returns the role of headers, body and inputs of a request to a URL. Without one, the connection has an origin that is
-/// encrypted or on this machine.
+/// encrypted, on this machine, or in a cluster.
 pub(super) fn role(url: Option<&At<String>>) -> TextRole {
-    let parsed = url.and_then(|url| url::Url::parse(&sample(&url.value)).ok());
-    match parsed.is_some_and(|url| url.scheme() == "http" && !template::is_loopback(&url)) {
+    match url.is_some_and(|url| is_url(url, |url| url.scheme() == "http" && !template::is_loopback(url))) {
         true => TextRole::PlainWebhook,
         false => TextRole::Webhook,
     }

@@ -2,6 +2,7 @@
 //! response.
 
 use ebb_engine::{Hook, Millis};
+use ebb_kube::podspec::is_service_header;
 
 use super::defaults::{
     self, MAX_REPEATS, MAX_TIMEOUT_MS, MAX_UNTIL_EVERY_MS, REPEAT_EVERY_MS, REPEATS, UNTIL_EVERY_MS, UNTIL_MAX_EVERY_MS,
@@ -9,7 +10,7 @@ use super::defaults::{
 use super::{DiagnosticCollector, ExpressionRead, TextRole, webhook};
 use crate::cel::{ReferenceSource, RootVariable, Scope};
 use crate::plan::{BoundConnection, DescribePlan, GRAPHQL, RepeatPlan, Template, UntilPlan, WebhookAction};
-use crate::{ActionDoc, At, RepeatDoc, TemplatePiece, UnitDoc, UntilDoc, WebhookDoc, WebhookMethod, template};
+use crate::{ActionDoc, At, Named, RepeatDoc, TemplatePiece, UnitDoc, UntilDoc, WebhookDoc, WebhookMethod, template};
 
 pub(super) fn compile(
     report: &mut DiagnosticCollector,
@@ -18,6 +19,9 @@ pub(super) fn compile(
     request: &WebhookDoc,
 ) -> WebhookAction {
     max_processing_time(report, doc, hook, request);
+    if doc.cluster.is_some() {
+        check_services(report, doc, request);
+    }
     let connection = request.connection.as_ref();
     let (units, first) = (report.units, report.reads.len());
     let repeat = doc.repeat.as_ref().map(|written| repeat(report, doc, connection, written));
@@ -26,7 +30,8 @@ pub(super) fn compile(
     }
     report.role = TextRole::Url;
     let url = webhook::destination(report, &doc.name, connection, (&request.url, &request.path));
-    report.role = webhook::role(request.url.as_ref());
+    // The operator of the cluster has allowed the Service, and the way to the relay is encrypted.
+    report.role = webhook::role(request.url.as_ref().filter(|_| doc.cluster.is_none()));
     let headers = webhook::headers(report, &request.headers);
     webhook::check_body(report, &request.headers, request.body.as_ref(), !doc.inputs.is_empty());
     let body = request.body.as_ref().map(|body| report.strings(body, report.units));
@@ -108,6 +113,26 @@ fn max_processing_time(report: &mut DiagnosticCollector, doc: &UnitDoc, hook: Ho
         );
         let help = "set `maxProcessingTime` to the longest time for which the receiver processes a request";
         report.push(report.error("limit", at, message).help(help));
+    }
+}
+
+/// Checks the requests of a unit with `cluster`, which the relay of the cluster sends.
+fn check_services(report: &mut DiagnosticCollector, doc: &UnitDoc, request: &WebhookDoc) {
+    let urls = [
+        request.url.as_ref(),
+        request.describe.as_ref().and_then(|describe| describe.url.as_ref()),
+        doc.until.as_ref().and_then(|until| until.url.as_ref()),
+        doc.repeat.as_ref().and_then(|repeat| repeat.url.as_ref()),
+    ];
+    for url in urls.into_iter().flatten().filter(|url| !webhook::is_url(url, template::is_service)) {
+        let message = format!("`{}` is not at a Service of a cluster", url.value);
+        let help = "such as `http://NAME.NAMESPACE.svc:8080/tenants`; another URL needs no `cluster`";
+        report.push(report.error("cluster", url.at, message).help(help));
+    }
+    let is_wrong = |name: &str| !is_service_header(&name.to_ascii_lowercase());
+    for Named { name, .. } in request.headers.iter().filter(|header| is_wrong(&header.name.value)) {
+        let message = format!("header `{}` cannot pass the API server of a cluster", name.value);
+        report.push(report.error("header", name.at, message).help("such as `X-Tenant`"));
     }
 }
 

@@ -23,7 +23,8 @@ pub struct UnitSpec {
     #[serde(rename = "pod", alias = "webhook", alias = "object", alias = "infrakit")]
     #[schemars(flatten)]
     pub action: ActionDoc,
-    /// The cluster of its pod or objects: a name, or `${params.NAME}`. The default is the cluster of the target.
+    /// The cluster of its pod or objects, or the one whose relay sends its webhook: a name, or `${params.NAME}`. The default is
+    /// the cluster of the target. Without it, Ebb sends a webhook itself.
     pub cluster: Option<At<String>>,
     /// A CEL expression. If it is false, the unit is skipped.
     pub when: Option<At<String>>,
@@ -194,9 +195,10 @@ impl VerificationSpec {
                 let VerificationRequest { url, connection, path, method, headers, body, absent, failed, next } =
                     request.clone();
                 let method = method.unwrap_or(WebhookMethod::Get);
+                let is_beside = connection.is_none() && matches!(undo.action, ActionDoc::Webhook(_));
                 let of_webhook = WebhookDoc { url, connection, path, method, headers, ..WebhookDoc::default() };
                 let webhook = WebhookDoc { body, absent, failed, next, ..of_webhook };
-                (ActionDoc::Webhook(Box::new(webhook)), None)
+                (ActionDoc::Webhook(Box::new(webhook)), undo.cluster.clone().filter(|_| is_beside))
             }
             VerificationAction::Object(object) => (ActionDoc::Object(object.clone()), undo.cluster.clone()),
         };

@@ -19,7 +19,7 @@ pub struct UnitPlan {
     pub key: String,
     pub action: Action,
     /// The cluster that the document sets for the unit. Absent for the target's cluster, see
-    /// [`Plan::cluster`](super::Plan::cluster).
+    /// [`Plan::cluster`](super::Plan::cluster). A webhook with a cluster is sent by its relay, another one by the control plane.
     pub cluster: Option<String>,
     /// The units of the same hook that must end first: because of references, `after`, or the order of teardown.
     pub dependencies: Vec<u32>,

@@ -19,6 +19,7 @@ use ebb_store::{NamedKind, Store};
 use url::{Position, Url};
 
 use crate::run::access_token::{CredentialProblem, TokenClient, send};
+use crate::run::cluster_call::ClusterRoute;
 use crate::run::masking::{MASK, forms, masked};
 use crate::{Env, FlowResult, Run, offload};
 
@@ -75,6 +76,8 @@ pub(crate) struct RequestCredential {
     masked: Vec<SecretText>,
     /// The time that it took to get an access token, which is a part of the timeout of the request.
     spent: Duration,
+    /// The cluster whose relay sends the requests. Without one, Ebb sends them.
+    route: Option<ClusterRoute>,
 }
 
 enum RequestProof {
@@ -98,7 +101,7 @@ impl RequestCredential {
 
     fn new(keys: Option<WebhookKeys>, masked: Vec<SecretText>) -> Self {
         let (proof, spent) = (RequestProof::Headers, Duration::ZERO);
-        Self { keys, header: None, proof, identity: None, tls: TlsParts::default(), masked, spent }
+        Self { keys, header: None, proof, identity: None, tls: TlsParts::default(), masked, spent, route: None }
     }
 
     pub(crate) fn digest(&self, env: &Env) -> CredentialDigest {
@@ -158,7 +161,8 @@ impl RequestCredential {
             }
             RequestProof::Headers | RequestProof::Token(..) => {}
         }
-        let mut answer = send(env, request, &self.tls).await?;
+        let route = self.route.as_ref();
+        let mut answer = send(env, request, &self.tls, route).await?;
         if answer.0.status == 401
             && let Some(mut again) = again
             && let Some(value) = self.renew(env, &answer.0, (&again, used), left()).await
@@ -169,7 +173,7 @@ impl RequestCredential {
                 let url = again.url.clone();
                 // Its permit is returned before another one is acquired.
                 drop(answer);
-                answer = send(env, again, &self.tls).await?;
+                answer = send(env, again, &self.tls, route).await?;
                 if let (401, RequestProof::Token(client, _)) = (answer.0.status, &self.proof) {
                     client.keep(env, &url);
                 }
@@ -251,8 +255,13 @@ pub(crate) async fn credential(
     time: Duration,
 ) -> FlowResult<Result<RequestCredential, CredentialProblem>> {
     let plugin = run.plugin(unit).unwrap_or(sign::OWN_HOOKS);
+    let route = unit.cluster.as_deref().map(|cluster| {
+        let uid = run.loaded.plan.cluster_uid(Some(cluster)).map(str::to_owned);
+        ClusterRoute { cluster: cluster.to_owned(), uid, credential: None }
+    });
     let Some(BoundConnection { name, origin, .. }) = unit.action.connection() else {
-        return Ok(Ok(RequestCredential::new(Some(env.settings.unit_keys.for_plugin(plugin)), Vec::new())));
+        let keys = env.settings.unit_keys.for_plugin(plugin);
+        return Ok(Ok(RequestCredential { route, ..RequestCredential::new(Some(keys), Vec::new()) }));
     };
     let opened = open(&env.store, name).await?.and_then(|document| {
         let now = &document.origin.value;

@@ -172,6 +172,11 @@ impl LocalRelay {
     }
 }
 
+fn no_cluster(what: &str) -> RelayError {
+    let fix = "start the command with `--kubeconfig FILE` or `--clusters`";
+    RelayError::Refused(format!("this machine has no cluster, which {what}: {fix}"))
+}
+
 #[async_trait]
 impl RelayClient for LocalRelay {
     async fn ensure(&self, _: UnitCluster<'_>, request: EnsureTask) -> Result<TaskState, RelayError> {
@@ -180,9 +185,7 @@ impl RelayClient for LocalRelay {
         }
         check(&request.task)?;
         let Some(request) = request.into_script() else {
-            let why = "this machine has no cluster, which objects need: start the command with `--kubeconfig FILE` or \
-                       `--clusters`";
-            return Err(RelayError::Refused(why.to_owned()));
+            return Err(no_cluster("objects need"));
         };
         self.inner().ensure(request).await
     }
@@ -219,7 +222,10 @@ impl RelayClient for LocalRelay {
     }
 
     async fn call(&self, _: UnitCluster<'_>, request: ServiceRequest) -> Result<ServiceResponse, RelayError> {
-        plugin_sockets::call(&self.inner().options.plugins, request).await
+        match request.service.contains(".svc:") {
+            true => Err(no_cluster("a webhook with `cluster` needs")),
+            false => plugin_sockets::call(&self.inner().options.plugins, request).await,
+        }
     }
 
     async fn release(&self, _: UnitCluster<'_>, life: &str) -> Result<(), RelayError> {
