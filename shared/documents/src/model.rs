@@ -26,7 +26,8 @@ pub use crate::source::{LineColumn, SourceText};
 pub use collection::{CollectionDoc, CollectionEntry, CollectionForm, CollectionTarget};
 pub(crate) use collection::{ControllerCollection, KeyedResource, ListedResource, PluginCollection, PluginResources};
 pub use connection::{
-    AuthDoc, BasicAuthDoc, ClientAuthMethod, ConnectionDoc, GithubAppDoc, HeaderAuthDoc, OWN_UNITS, OauthDoc, Sigv4Doc,
+    AuthDoc, BasicAuthDoc, ClientAuthMethod, ClusterSecretDoc, ConnectionDoc, GithubAppDoc, HeaderAuthDoc, OWN_UNITS,
+    OauthDoc, SignedAuthDoc, Sigv4Doc,
 };
 pub(crate) use event_source::SUPPLIED_KEYS;
 pub use event_source::{

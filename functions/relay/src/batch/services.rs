@@ -5,19 +5,28 @@
 
 use ebb_kube::podspec::{AllowedService, ClusterPolicy, is_service_header};
 use ebb_protocol::limits::RESPONSE_BODY;
-use ebb_protocol::relay::{NOT_SENT, ServiceRequest, ServiceResponse};
+use ebb_protocol::relay::{NOT_SENT, ServiceCredential, ServiceRequest, ServiceResponse};
+use ebb_protocol::sign::{self, MessageId, WEBHOOK_ID, WebhookKeys};
+use ebb_protocol::{SecretRef, Timestamp};
+use ebb_script::LogMask;
+use http::{HeaderMap, HeaderName, HeaderValue};
 use http_body_util::{BodyExt as _, Limited};
 use k8s_openapi::api::core::v1::Service;
 use kube::api::Api;
 use kube::client::Body;
 use serde::Deserialize;
+use serde_json::json;
 use url::Url;
 
 use crate::api_server::client::SendOnce;
 use crate::batch::BatchContext;
-use crate::{ReconcileError, Reconciler, Result, error_message, refuse, status};
+use crate::objects::documents::secret_bytes;
+use crate::objects::references;
+use crate::{ObjectRef, ReconcileError, Reconciler, Result, error_message, now_ms, refuse, status};
 
 const METHODS: [&str; 5] = ["GET", "POST", "PUT", "PATCH", "DELETE"];
+/// Minimum bytes of a credential. Masking shorter texts would damage responses.
+const MIN_SECRET: usize = 8;
 /// The errors of the proxy before it has sent a request.
 const UNSENT: [&str; 2] = ["no endpoints available", "dial tcp"];
 
@@ -31,7 +40,8 @@ impl Reconciler {
         let (policy, name) = (self.policy.get(), &request.service);
         let (allowed, path) = target(&policy, request).map_err(ReconcileError::Refused)?;
         let proxy = proxy_of(allowed);
-        let http = http_request(request, &format!("{proxy}{path}")).map_err(ReconcileError::Refused)?;
+        let mut http = http_request(request, &format!("{proxy}{path}")).map_err(ReconcileError::Refused)?;
+        let secret = self.authorize(request, http.headers_mut()).await?;
         let services: Api<Service> = Api::namespaced(self.client.clone(), &allowed.namespace);
         let service = services.get(&allowed.name).await.map_err(|error| match status(&error) {
             Some(403 | 404) => ReconcileError::Refused(format!("the service `{name}`: {}", error_message(&error))),
@@ -49,7 +59,8 @@ impl Reconciler {
         let headers = head.headers.iter().filter(|(name, _)| *name != "audit-id").filter_map(|(name, value)| {
             let value = value.to_str().ok()?;
             // The API server puts its own path before that of a `location`.
-            Some((name.to_string(), value.split_once(&proxy).map_or(value, |(_, path)| path).to_owned()))
+            let value = value.split_once(&proxy).map_or(value, |(_, path)| path);
+            Some((name.to_string(), secret.tail_text(value.as_bytes(), false, usize::MAX)))
         });
         match proxy_error(status, &body) {
             Some(why) if status == 403 => refuse(format!("the service `{name}`: {why}")),
@@ -58,11 +69,63 @@ impl Reconciler {
                 Err(ReconcileError::Internal(format!("{unsent}the service `{name}`: {why}")))
             }
             None => {
-                let body = String::from_utf8_lossy(&body).into_owned();
+                let body = secret.tail_text(&body, false, usize::MAX);
                 Ok(ServiceResponse { status, headers: headers.collect(), body })
             }
         }
     }
+
+    /// Adds the credential of a request to its headers. Returns the mask for the response. The Secret is in a namespace of the
+    /// policy, and no unit has made it.
+    async fn authorize(&self, request: &ServiceRequest, headers: &mut HeaderMap) -> Result<LogMask> {
+        let Some(credential) = &request.credential else { return Ok(LogMask::default()) };
+        let SecretRef { namespace, name, key, .. } = &credential.secret;
+        let namespace = namespace.as_deref().unwrap_or_default();
+        if let Some(violation) = self.policy.get().namespace_violation(namespace) {
+            return refuse(format!("the Secret of the connection: {violation}"));
+        }
+        let object_ref = ObjectRef::secret(namespace, name);
+        let secret = self.read(&object_ref).await?;
+        if let Some(owner) = self.foreign_owner(&object_ref, secret.as_ref(), "").await? {
+            return refuse(references::foreign(&object_ref, &owner));
+        }
+        let value = secret.and_then(|secret| String::from_utf8(secret_bytes(&secret, key)?).ok());
+        let Some(value) = value else { return refuse(format!("{object_ref}: it has no text at the key {key:?}")) };
+        let id = request.headers.iter().find(|(name, _)| name == WEBHOOK_ID).map(|(_, id)| id.as_str());
+        let added = credential_headers(credential, &value, (id, &request.body));
+        let wrong = |why| ReconcileError::Refused(format!("{object_ref}: the value of its key {key:?} {why}"));
+        headers.extend(added.map_err(wrong)?);
+        let escaped = json!(value).to_string();
+        let forms = [value.as_str(), escaped.trim_matches('"')].into_iter().flat_map(str::split_whitespace);
+        Ok(LogMask::new(forms.map(|form| form.as_bytes().to_vec())))
+    }
+}
+
+/// Returns the headers of a credential, or the rest of a sentence about its value, which is not shown.
+fn credential_headers(
+    credential: &ServiceCredential,
+    value: &str,
+    (id, body): (Option<&str>, &str),
+) -> Result<HeaderMap, String> {
+    if value.len() < MIN_SECRET {
+        return Err(format!("has {} bytes; expected at least {MIN_SECRET}", value.len()));
+    }
+    let headers = match &credential.header {
+        Some(name) if !is_service_header(name) => return Err(format!("cannot be in the header `{name}`")),
+        Some(_) if !value.bytes().all(|byte| byte.is_ascii_graphic()) => {
+            return Err("contains characters other than visible ASCII, such as a line break".to_owned());
+        }
+        Some(name) => vec![(name.as_str(), format!("{}{value}", credential.prefix))],
+        None => {
+            let keys = WebhookKeys::parse(value).map_err(|error| format!("cannot sign: {error}"))?;
+            let id = MessageId::parse(id.unwrap_or_default()).map_err(|error| format!("cannot sign: {error}"))?;
+            sign::sign_with(&keys, &id, Timestamp(now_ms()), body.as_bytes()).to_vec()
+        }
+    };
+    let parsed = |(name, value): &(&str, String)| -> Option<(HeaderName, HeaderValue)> {
+        Some((name.parse().ok()?, value.parse().ok()?))
+    };
+    headers.iter().map(parsed).collect::<Option<HeaderMap>>().ok_or_else(|| "cannot be in a header".to_owned())
 }
 
 /// Returns the Service of a request and the whole path at it. A path with `..` could leave the proxy, and one with `%2F` the
@@ -178,6 +241,18 @@ mod tests {
         for (spec, is_allowed) in rows::<(serde_json::Value, bool)>("services_without_selected_pods_are_refused") {
             let service = Service { spec: serde_json::from_value(spec.clone()).unwrap(), ..Service::default() };
             assert_eq!(check_target(&service).is_ok(), is_allowed, "{spec}");
+        }
+    }
+
+    #[test]
+    fn the_value_of_a_secret_is_checked_and_not_shown() {
+        for (header, value, expected) in rows::<(Option<String>, String, String)>("values_of_secrets_in_calls") {
+            let credential = json!({"secret": {"name": "s", "key": "k"}, "header": header, "prefix": "Token "});
+            let credential = serde_json::from_value(credential).unwrap();
+            let found = credential_headers(&credential, &value, (Some("m-1"), "{}"));
+            let names = found.as_ref().map(|headers| headers.keys().map(ToString::to_string).collect::<Vec<_>>());
+            let text = names.map_or_else(Clone::clone, |names| names.join(" "));
+            assert!(text.contains(&expected) && !text.contains("canary"), "{expected}: {text}");
         }
     }
 

@@ -37,8 +37,20 @@ async fn requests_reach_the_services_of_the_policy_only() {
     assert_eq!((response.status, &response.body), (200, &body));
     assert!(response.headers.contains(&("content-type".to_owned(), "text/plain".to_owned())), "{response:?}");
     let host = format!("echo.{units}.svc:8080");
-    let of_host = call(&request(&host, path)).await;
+    let of_host = call(&request(&host, "/cgi-bin/echo/rpc/v1?a=b")).await;
     assert!(matches!(&of_host, RelayResponse::Service(response) if response.body == body), "{of_host:?}");
+    // The service shows the header, and the relay masks its value.
+    for (secret, expected) in [("billing", None), ("missing", Some("has no text")), ("ebb-relay", Some("belongs to"))] {
+        let secret = json!({"namespace": units, "name": secret, "key": "token"});
+        let credential = serde_json::from_value(json!({"secret": secret, "header": "x-api-key"})).unwrap();
+        let response = call(&ServiceRequest { credential: Some(credential), ..request("echo", "/key") }).await;
+        let is_expected = match (&response, expected) {
+            (RelayResponse::Service(response), None) => response.body == "*** x\n",
+            (RelayResponse::Refused(why), Some(expected)) => why.contains(expected),
+            _ => false,
+        };
+        assert!(is_expected, "{expected:?}: {response:?}");
+    }
     // The server of the test knows GET and POST only. Without the right, the API server answers 403.
     for method in ["PUT", "PATCH", "DELETE"] {
         let response = call(&ServiceRequest { method: method.to_owned(), ..request("echo", "/") }).await;

@@ -111,13 +111,15 @@ async fn named_users(env: &Env, connection: &str) -> FlowResult<Vec<String>> {
 fn about(env: &Env, connection: ConnectionDoc, unknown: ConnectionInfo) -> ConnectionInfo {
     let reader = env.settings.secrets.as_ref();
     let problem = secret_problem(reader, &env.settings.unit_keys, &connection);
-    let ConnectionDoc { origin, auth, plugins, sources, subscriptions, max_concurrent, .. } = connection;
+    let ConnectionDoc { origin, cluster, auth, plugins, sources, subscriptions, max_concurrent, .. } = connection;
     let secrets: Vec<&str> = auth.secrets().map(|name| name.value.as_str()).collect();
     let has_secret = !secrets.iter().any(|secret| matches!(reader.checked(secret), Ok(None)));
+    let cluster = cluster.map(|name| name.value).unwrap_or_default();
+    let of_cluster = auth.cluster_secret().map(|it| format!("{}/{} of {cluster}", it.namespace.value, it.name.value));
     ConnectionInfo {
         origin: origin.value,
         auth: auth.name().to_owned(),
-        secret: secrets.join(", "),
+        secret: of_cluster.unwrap_or_else(|| secrets.join(", ")),
         has_secret,
         problem,
         plugins: plugins.into_iter().map(|plugin| plugin.value).collect(),

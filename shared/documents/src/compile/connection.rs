@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use ebb_kube::podspec::is_service_header;
+
 use super::webhook::is_credential_header;
 use crate::model::{ConnectionDoc, LineColumn, OWN_UNITS, SandboxDoc, SourceText};
 use crate::{Action, BoundConnection, Diagnostic, Diagnostics, Plan, UnitPlan, WebhookAction};
@@ -32,7 +34,8 @@ pub fn lacking<'a>(plan: &'a Plan, known: &BTreeMap<String, ConnectionDoc>) -> O
 /// Returns true if a unit of the plan can use its connection as `document` describes it.
 fn is_usable(plan: &Plan, (unit, connection): (&UnitPlan, &BoundConnection), document: &ConnectionDoc) -> bool {
     let plugin = plan.resource(unit.resource()).map(|resource| resource.plugin.as_str());
-    connection.origin == document.origin.value && document.permits(plugin.map_or(OWN_UNITS, unversioned))
+    let is_same = connection.origin == document.origin.value && unit.cluster.as_deref() == document.cluster_name();
+    is_same && document.permits(plugin.map_or(OWN_UNITS, unversioned))
 }
 
 fn bound(plan: &Plan) -> impl Iterator<Item = (&UnitPlan, &BoundConnection)> {
@@ -48,8 +51,8 @@ fn unversioned(plugin: &str) -> &str {
 /// cannot be used. A unit that the active target already has keeps its own from `current`.
 ///
 /// # Errors
-/// Returns an error for each connection that does not exist, does not permit a plugin or has no usable secret. Only the first
-/// unit that uses it is named.
+/// Returns an error for each connection that does not exist, does not permit a plugin, leads to another cluster or has no usable
+/// secret. Only the first unit that uses it is named.
 pub fn bind(
     plan: &mut Plan,
     sandbox: &SandboxDoc,
@@ -57,10 +60,10 @@ pub fn bind(
     current: Option<&Plan>,
 ) -> Result<(), Diagnostics> {
     let (mut found, mut reported) = (Diagnostics::default(), BTreeSet::new());
-    let bound: BTreeMap<&str, &BoundConnection> = current
+    let bound: BTreeMap<&str, (&BoundConnection, &Option<String>)> = current
         .iter()
         .flat_map(|current| current.hooks.iter().flat_map(|hook| &hook.units))
-        .filter_map(|unit| Some((unit.key.as_str(), unit.action.connection()?)))
+        .filter_map(|unit| Some((unit.key.as_str(), (unit.action.connection()?, &unit.cluster))))
         .collect();
     let Plan { hooks, resources, update, plugin_updates, .. } = plan;
     // An update selects some of the units of `update` after this, so those of a living target need no secret yet.
@@ -72,8 +75,9 @@ pub fn bind(
         let Action::Webhook(WebhookAction { connection: Some(connection), headers, .. }) = &mut unit.action else {
             continue;
         };
-        if let Some(frozen) = bound.get(unit.key.as_str()).filter(|frozen| frozen.name == connection.name) {
+        if let Some((frozen, cluster)) = bound.get(unit.key.as_str()).filter(|of| of.0.name == connection.name) {
             connection.clone_from(frozen);
+            unit.cluster.clone_from(cluster);
             continue;
         }
         // Without the document of the target, an error has the position of the plugin.
@@ -100,11 +104,17 @@ pub fn bind(
             wrong("denied-connection", "does not permit it", format!("add `{user}` to `plugins` of the connection"));
         } else if let Some(name) = headers.keys().find(|name| document.sets_header(name)) {
             wrong("header", &format!("sets the header `{name}`"), "leave out the header".to_owned());
+        } else if let Some(name) = headers.keys().find(|name| document.drops_header(name)) {
+            let what = format!("cannot send the header `{name}` through the API server of a cluster");
+            wrong("header", &what, "leave out the header".to_owned());
+        } else if unit.cluster.as_deref().is_some_and(|cluster| document.cluster_name() != Some(cluster)) {
+            wrong("cluster", "does not lead to the cluster of the unit", "leave out `cluster` of the unit".to_owned());
         } else if let Some(problem) = Some(document).filter(|_| runs).and_then(&problem) {
             wrong("unusable-secret", &format!("cannot be used: {problem}"), STORE_SECRET.to_owned());
         } else {
             connection.origin.clone_from(&document.origin.value);
             connection.is_capped = document.max_concurrent.is_some();
+            unit.cluster = document.cluster_name().map(str::to_owned);
         }
     }
     if found.has_errors() { Err(found.sorted()) } else { Ok(()) }
@@ -114,6 +124,16 @@ impl ConnectionDoc {
     /// Returns true if the plugin may use the connection. `_target` stands for the own units of targets.
     pub fn permits(&self, plugin: &str) -> bool {
         self.plugins.iter().any(|permitted| permitted.value == plugin)
+    }
+
+    /// Returns the cluster whose relay sends the requests.
+    pub fn cluster_name(&self) -> Option<&str> {
+        self.cluster.as_ref().map(|name| name.value.as_str())
+    }
+
+    /// Returns true for a header that cannot pass the API server of the cluster.
+    fn drops_header(&self, name: &str) -> bool {
+        self.cluster.is_some() && !is_service_header(&name.to_ascii_lowercase())
     }
 
     /// Returns true for a header that a webhook with this connection cannot set.

@@ -21,8 +21,10 @@ pub struct ConnectionDoc {
     pub name: At<String>,
     /// Free text.
     pub description: Option<String>,
-    /// The origin that gets the credential: `https://HOST` or `https://HOST:PORT`.
+    /// The origin that gets the credential: `https://HOST` or `https://HOST:PORT`, or with a cluster `http://NAME.NAMESPACE.svc:PORT`.
     pub origin: At<String>,
+    /// The cluster whose relay sends the requests to a Service there. The credential is in a Secret of the cluster.
+    pub cluster: Option<At<String>>,
     /// The credential.
     pub auth: AuthDoc,
     /// The certificates of private authorities as PEM. The servers of the connection may have a certificate of theirs.
@@ -57,7 +59,7 @@ pub enum AuthDoc {
     /// The value in a header.
     Header(HeaderAuthDoc),
     /// Standard Webhooks. The receiver gets the headers of callbacks.
-    Signed(SecretDoc),
+    Signed(SignedAuthDoc),
     /// An access token of OAuth 2.0, which Ebb gets with client credentials and renews.
     Oauth(OauthDoc),
     /// HTTP Digest, with MD5 or SHA-256.
@@ -86,17 +88,28 @@ impl AuthDoc {
         }
     }
 
-    /// Returns the names of the secrets: one, and a second one if the scheme has a certificate or a session token.
+    /// Returns the names of the secrets: one, and a second one if the scheme has a certificate or a session token. A Secret of a
+    /// cluster is none of them.
     pub fn secrets(&self) -> impl Iterator<Item = &At<String>> {
         let (first, second) = match self {
-            Self::Basic(user) | Self::Digest(user) => (&user.secret, None),
-            Self::Header(header) => (&header.secret, None),
-            Self::GithubApp(app) => (&app.secret, None),
-            Self::Bearer(secret) | Self::Signed(secret) | Self::Mtls(secret) => (&secret.secret, None),
-            Self::Oauth(oauth) => (&oauth.secret, Some(&oauth.certificate)),
-            Self::Sigv4(sigv4) => (&sigv4.secret, Some(&sigv4.session_token)),
+            Self::Basic(user) | Self::Digest(user) => (Some(&user.secret), None),
+            Self::Header(header) => (header.secret.as_ref(), None),
+            Self::Signed(signed) => (signed.secret.as_ref(), None),
+            Self::GithubApp(app) => (Some(&app.secret), None),
+            Self::Bearer(secret) | Self::Mtls(secret) => (Some(&secret.secret), None),
+            Self::Oauth(oauth) => (Some(&oauth.secret), Some(&oauth.certificate)),
+            Self::Sigv4(sigv4) => (Some(&sigv4.secret), Some(&sigv4.session_token)),
         };
-        std::iter::once(first).chain(second.filter(|name| !name.value.is_empty()))
+        first.into_iter().chain(second.filter(|name| !name.value.is_empty()))
+    }
+
+    /// Returns the Secret of the cluster that has the credential.
+    pub fn cluster_secret(&self) -> Option<&ClusterSecretDoc> {
+        match self {
+            Self::Header(header) => header.secret_ref.as_ref(),
+            Self::Signed(signed) => signed.secret_ref.as_ref(),
+            _ => None,
+        }
     }
 
     /// Returns the name of the header with the credential in lower case. A signature of Standard Webhooks and a certificate
@@ -136,15 +149,36 @@ pub struct GithubAppDoc {
 }
 
 #[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
-#[serde(rename = "HeaderAuth", deny_unknown_fields)]
+#[serde(rename = "HeaderAuth", rename_all = "camelCase", deny_unknown_fields)]
 pub struct HeaderAuthDoc {
     /// The header, such as `X-Api-Key`.
     pub name: At<String>,
     /// The name of the secret: letters, digits and `_`, no digit first, at most 63.
-    pub secret: At<String>,
+    pub secret: Option<At<String>>,
+    /// In place of `secret`, with `cluster`.
+    pub secret_ref: Option<ClusterSecretDoc>,
     /// The text before the value, such as `Token `.
     #[serde(default)]
     pub prefix: At<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
+#[serde(rename = "SignedAuth", rename_all = "camelCase", deny_unknown_fields)]
+pub struct SignedAuthDoc {
+    /// The name of the secret: letters, digits and `_`, no digit first, at most 63.
+    pub secret: Option<At<String>>,
+    /// In place of `secret`, with `cluster`.
+    pub secret_ref: Option<ClusterSecretDoc>,
+}
+
+/// A key of a Secret in the cluster of the connection. Its value does not leave the cluster.
+#[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
+#[serde(rename = "ClusterSecret", deny_unknown_fields)]
+pub struct ClusterSecretDoc {
+    /// A namespace of the policy of the cluster.
+    pub namespace: At<String>,
+    pub name: At<String>,
+    pub key: At<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]

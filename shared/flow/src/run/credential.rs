@@ -9,12 +9,13 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use ebb_documents::load::{self, DocumentVars, NoFiles};
-use ebb_documents::model::{At, AuthDoc, ConnectionDoc};
+use ebb_documents::model::{At, AuthDoc, ClusterSecretDoc, ConnectionDoc};
 use ebb_documents::plan::{BoundConnection, UnitPlan};
 use ebb_egress::digest::DigestChallenge;
 use ebb_egress::sigv4::AwsKey;
 use ebb_egress::{BytePermit, CallError, CallResult, HttpRequest, HttpResponse, TlsParts, is_client_certificate};
-use ebb_protocol::{MessageId, SecretReader, SecretText, WebhookKeys, WebhookSecret, id, seal, sign};
+use ebb_protocol::relay::ServiceCredential;
+use ebb_protocol::{MessageId, SecretReader, SecretRef, SecretText, WebhookKeys, WebhookSecret, id, seal, sign};
 use ebb_store::{NamedKind, Store};
 use url::{Position, Url};
 
@@ -64,7 +65,7 @@ impl CredentialDigest {
 
 pub(crate) struct RequestCredential {
     /// The keys that sign the requests.
-    pub(crate) keys: Option<WebhookKeys>,
+    keys: Option<WebhookKeys>,
     /// The header with the credential, by its name in lower case.
     pub(crate) header: Option<(String, SecretText)>,
     /// What authorizes a request when it is sent.
@@ -119,7 +120,19 @@ impl RequestCredential {
     pub(crate) fn headers(&self, env: &Env, id: &MessageId, body: &[u8]) -> Vec<(String, String)> {
         let signature = self.keys.iter().flat_map(|keys| sign::sign_with(keys, id, env.now(), body));
         let signature = signature.map(|(name, value)| (name.to_owned(), value));
-        signature.chain(self.header.iter().map(|(name, value)| (name.clone(), value.to_string()))).collect()
+        let id = self.is_signed_by_relay().then(|| (sign::WEBHOOK_ID.to_owned(), id.to_string()));
+        let header = self.header.iter().map(|(name, value)| (name.clone(), value.to_string()));
+        signature.chain(id).chain(header).collect()
+    }
+
+    /// Returns true if the receiver gets a signature, and so the headers of callbacks.
+    pub(crate) fn is_signed(&self) -> bool {
+        self.keys.is_some() || self.is_signed_by_relay()
+    }
+
+    fn is_signed_by_relay(&self) -> bool {
+        let credential = self.route.as_ref().and_then(|route| route.credential.as_ref());
+        credential.is_some_and(|credential| credential.header.is_none())
     }
 
     /// Gets the access token, if the scheme has one. The wait for it takes a part of `time`, the timeout of the request.
@@ -264,16 +277,25 @@ pub(crate) async fn credential(
         return Ok(Ok(RequestCredential { route, ..RequestCredential::new(Some(keys), Vec::new()) }));
     };
     let opened = open(&env.store, name).await?.and_then(|document| {
-        let now = &document.origin.value;
-        if now != origin {
-            return Err(format!("the connection {name} leads to {now} now; the plan of the target has {origin}"));
+        let place = |origin: &str, cluster: Option<&str>| match cluster {
+            Some(cluster) => format!("{origin} of cluster {cluster}"),
+            None => origin.to_owned(),
+        };
+        let now = place(&document.origin.value, document.cluster_name());
+        let planned = place(origin, unit.cluster.as_deref());
+        if now != planned {
+            return Err(format!("the connection {name} leads to {now} now; the plan of the target has {planned}"));
         }
         if !document.permits(plugin) {
             return Err(format!(
                 "the connection {name} does not permit {plugin}: add it to `plugins` of the connection"
             ));
         }
-        authorized(&env.settings.unit_keys, &document, |name| env.settings.secrets.secret(name))
+        let mut credential = authorized(&env.settings.unit_keys, &document, |name| env.settings.secrets.secret(name))?;
+        if let (Some(own), Some(route)) = (&mut credential.route, route) {
+            own.uid = route.uid;
+        }
+        Ok(credential)
     });
     match opened {
         Ok(credential) => credential.ready(env, time).await,
@@ -328,11 +350,28 @@ fn authorized(
     document: &ConnectionDoc,
     read: impl Fn(&str) -> Result<Option<SecretText>, String>,
 ) -> Result<RequestCredential, String> {
+    if let Some(secret) = document.auth.cluster_secret() {
+        return Ok(in_cluster(document, secret));
+    }
     let user = format!("; the connection {} needs it", document.name.value);
     let value = |name: &At<String>| secret_value(read(&name.value), &name.value, &user);
     let secrets = document.auth.secrets().map(value).collect::<Result<Vec<_>, String>>()?;
     let names: Vec<&str> = document.auth.secrets().map(|name| name.value.as_str()).collect();
     authorize(keys, document, secrets).map_err(|problem| format!("the secret {} {problem}", names.join(" or ")))
+}
+
+/// Returns the credential in a Secret of a cluster, which only the relay reads. Another Secret or key is another sender.
+fn in_cluster(document: &ConnectionDoc, secret: &ClusterSecretDoc) -> RequestCredential {
+    let [namespace, name, key] = [&secret.namespace, &secret.name, &secret.key].map(|text| text.value.clone());
+    let header = document.auth.header();
+    let prefix = if let AuthDoc::Header(header) = &document.auth { header.prefix.value.clone() } else { String::new() };
+    let sender = || (document.auth.name().to_owned(), SecretText::new(format!("{namespace}/{name}/{key}")));
+    let identity = header.is_some().then(sender);
+    let secret = SecretRef { cluster: None, namespace: Some(namespace), name, key };
+    let credential = Some(ServiceCredential { secret, header, prefix });
+    let cluster = document.cluster_name().unwrap_or_default().to_owned();
+    let route = Some(ClusterRoute { cluster, uid: None, credential });
+    RequestCredential { route, identity, ..RequestCredential::new(None, Vec::new()) }
 }
 
 /// Returns the value of a secret that was read, or the reason why it has none. `user` ends the reason if the deployment lacks the

@@ -12,7 +12,7 @@ pub struct ConnectionInfo {
     pub origin: String,
     /// The scheme, such as `bearer`.
     pub auth: String,
-    /// The name of the secret, or two names separated by a comma. Their values are never shown.
+    /// The name of the secret, or two names separated by a comma, or `NAMESPACE/NAME of CLUSTER`. Their values are never shown.
     pub secret: String,
     /// True if the deployment has all secrets of these names, or if its secrets cannot be read.
     pub has_secret: bool,

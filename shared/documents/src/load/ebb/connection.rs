@@ -1,11 +1,12 @@
 //! Reads `kind: Connection`.
 
+use ebb_kube::podspec::is_service_header;
 use url::Url;
 
 use crate::load::ebb::event_source::check_secret_name;
 use crate::load::names::{MAX_NAME, MAX_PLUGIN_NAME, NameSyntax, is_name};
 use crate::model::{At, AuthDoc, BasicAuthDoc, ConnectionDoc, OWN_UNITS, OauthDoc};
-use crate::template::is_loopback;
+use crate::template::{is_loopback, is_service};
 use crate::{DocumentReader, YamlNode};
 
 /// Headers that Ebb or the client sets, besides those with a prefix of [`RESERVED_PREFIXES`].
@@ -18,8 +19,9 @@ const MAX_SLOTS: u32 = 1_000;
 pub(super) fn connection(reader: &DocumentReader<'_>, node: &YamlNode, expanded: String) -> Option<ConnectionDoc> {
     let connection: ConnectionDoc = reader.read(node)?;
     reader.check_name(&connection.name, "the connection's name", NameSyntax::Signadot, MAX_NAME);
-    check_origin(reader, &connection.origin);
+    check_origin(reader, &connection.origin, connection.cluster.is_some());
     check_auth(reader, &connection.auth);
+    check_cluster(reader, node, &connection);
     let ca = &connection.ca;
     if !ca.value.is_empty() && (!ca.value.contains("BEGIN CERTIFICATE") || ca.value.contains("PRIVATE KEY")) {
         let wrong = reader.wrong("certificate", ca.at, "`ca` is not PEM of certificates alone");
@@ -54,8 +56,39 @@ pub(super) fn check_slots(reader: &DocumentReader<'_>, slots: Option<&At<u32>>) 
     }
 }
 
+/// Checks that a connection with `cluster` has its credential there and is for plugins, and that another one has a secret.
+fn check_cluster(reader: &DocumentReader<'_>, node: &YamlNode, connection: &ConnectionDoc) {
+    let auth = &connection.auth;
+    let given = (auth.cluster_secret().is_some(), auth.secrets().next().is_some());
+    let at = |key: &str| node.get(key).map_or(node.at, |node| node.at);
+    if given != (connection.cluster.is_some(), connection.cluster.is_none()) {
+        let (message, help) = match connection.cluster.is_some() {
+            true => (
+                "the credential of a connection with `cluster` is a Secret there, as `header` or `signed`",
+                "such as `header: {name: X-Api-Key, secretRef: {namespace: apps, name: billing, key: token}}`; the API server \
+                 of the cluster removes `Authorization`",
+            ),
+            false => ("the scheme needs a `secret`", "write `secret: NAME`; only with `cluster`, it has a `secretRef`"),
+        };
+        reader.note(reader.wrong("secret", at("auth"), message).help(help));
+    }
+    if connection.cluster.is_none() {
+        return;
+    }
+    if let AuthDoc::Header(header) = auth
+        && !is_service_header(&header.name.value.to_ascii_lowercase())
+    {
+        let message = format!("header `{}` cannot pass the API server of a cluster", header.name.value);
+        reader.note(reader.wrong("header", header.name.at, message).help("such as `X-Api-Key`"));
+    }
+    if !connection.sources.is_empty() || !connection.subscriptions.is_empty() {
+        let wrong = reader.wrong("cluster", at("cluster"), "only webhook units can use a connection with `cluster`");
+        reader.note(wrong.help("list `plugins` alone"));
+    }
+}
+
 /// Checks an origin. The message does not repeat a user or password.
-fn check_origin(reader: &DocumentReader<'_>, origin: &At<String>) {
+fn check_origin(reader: &DocumentReader<'_>, origin: &At<String>, is_in_cluster: bool) {
     let text = origin.value.as_str();
     let example = "such as `https://console.neon.tech`";
     let url = match Url::parse(text) {
@@ -69,7 +102,9 @@ fn check_origin(reader: &DocumentReader<'_>, origin: &At<String>) {
     let is_host = |c: char| c.is_ascii_alphanumeric() || "-.:[]".contains(c);
     let (message, help) = if !url.username().is_empty() || url.password().is_some() || text.contains('@') {
         ("the origin has a user or password".to_owned(), "give credentials in `auth`".to_owned())
-    } else if url.scheme() == "http" && !is_loopback(&url) {
+    } else if is_in_cluster && !is_service(&url) {
+        (format!("`{text}` is not a Service of a cluster"), "such as `http://billing.shop.svc:8080`".to_owned())
+    } else if url.scheme() == "http" && !is_loopback(&url) && !is_in_cluster {
         ("the origin is not encrypted".to_owned(), "write `https://`; `http://` is for this machine only".to_owned())
     } else if !["http", "https"].contains(&url.scheme()) || url.port() == Some(0) {
         (format!("`{text}` is not an origin of HTTP"), example.to_owned())

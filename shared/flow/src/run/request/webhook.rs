@@ -65,7 +65,7 @@ pub(crate) async fn post_webhook(
     }
     // A receiver that does not know Ebb could not use a callback token. A unit that waits for a state asks for it. A
     // verification or a repeated request is judged by its response.
-    if credential.keys.is_some() && answers.until().is_none() && !repeat::is_of(&answers) && !unit.verifies {
+    if credential.is_signed() && answers.until().is_none() && !repeat::is_of(&answers) && !unit.verifies {
         list.extend([
             (headers::CALLBACK_URL.to_owned(), env.settings.callback_url.clone()),
             (headers::CALLBACK_TOKEN.to_owned(), context.token(TokenKind::Webhook, undone.remaining)),
