@@ -167,7 +167,13 @@ fn plugin(random: &SimRandom, name: &str, is_wired: bool, provider: Option<&[Sim
         // The other servers that respond at once are behind the connection, too.
         rest = rest.replace("url: \"https://outside.test/once/", &format!("connection: {CONNECTION}, path: \"/once/"));
     }
-    text + &rest + OUTPUTS
+    text += &rest;
+    if provider.is_some() && text.len().is_multiple_of(4) {
+        // The relay sends the requests to the other servers.
+        let of_cluster = "    cluster: default\n    webhook: {url: \"http://outside.units.svc/";
+        text = text.replace("    webhook: {url: \"https://outside.test/", of_cluster);
+    }
+    text + OUTPUTS
 }
 
 /// Lets units of every third plugin use the provider: of those whose undo has nothing else to undo. Returns the line of the

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use ebb_documents::ClusterPolicy;
+use ebb_egress::HttpCall as _;
 use ebb_flow::{RelayError, UnitCluster};
 use ebb_protocol::relay::{CallbackEndpoint, EnsureTask, ScriptTask, ServiceRequest, ServiceResponse, TaskBody};
 use ebb_protocol::{ObjectRemoval, RunningTask, SecretRef, TaskState};
@@ -84,6 +85,8 @@ pub struct SimRelay {
     pub(super) options: ClusterOptions,
     state: Arc<Mutex<SimRelayState>>,
     plugin: SimPlugin,
+    /// The Services of all clusters are the servers of webhook units.
+    servers: Arc<SimServers>,
 }
 
 /// Returns the script of a request, or `None` if the task applies objects.
@@ -118,8 +121,8 @@ fn unit_of(work: &SimExecutor, request: &EnsureTask) -> Option<Arc<SimUnit>> {
 }
 
 impl SimRelay {
-    pub(super) fn new(executor: Arc<SimExecutor>, options: ClusterOptions) -> Self {
-        let relay = Self { executor, options, state: Arc::default(), plugin: SimPlugin::default() };
+    pub(super) fn new(executor: Arc<SimExecutor>, options: ClusterOptions, servers: Arc<SimServers>) -> Self {
+        let relay = Self { executor, options, state: Arc::default(), plugin: SimPlugin::default(), servers };
         let own = relay.clone();
         relay.executor.runtime.spawn(async move {
             own.executor.runtime.sleep(own.options.free_from).await;
@@ -131,7 +134,8 @@ impl SimRelay {
     /// Returns the relays of the same clusters, none of which responds.
     pub(super) fn silent(&self, executor: Arc<SimExecutor>) -> Self {
         let options = ClusterOptions { reachable_until: 0, ..self.options };
-        Self { executor, options, state: Arc::default(), plugin: SimPlugin::default() }
+        let servers = Arc::clone(&self.servers);
+        Self { executor, options, state: Arc::default(), plugin: SimPlugin::default(), servers }
     }
 
     /// Makes [`UNREACHABLE`] respond from now on.
@@ -274,6 +278,18 @@ impl SimRelay {
             Arc::clone(work).call_back(to.token, callback).await;
         });
         task.id
+    }
+
+    /// Returns the response of a Service. It can be lost after the effect of the request.
+    async fn serve(&self, request: ServiceRequest) -> Result<ServiceResponse, RelayError> {
+        let ServiceRequest { method, path, headers, body, valid_for_ms, .. } = request;
+        let (url, timeout) = (format!("https://outside.test{path}"), Duration::from_millis(valid_for_ms));
+        let request = HttpRequest { method, url, headers, body: body.into_bytes(), timeout, largest: usize::MAX };
+        let HttpResponse { status, headers, body } = self.servers.call(request).await.map_err(|error| match error {
+            CallError::Refused(why) => RelayError::Refused(why),
+            error => RelayError::Busy(error.to_string()),
+        })?;
+        Ok(ServiceResponse { status, headers, body: String::from_utf8_lossy(&body).into_owned() })
     }
 
     fn observed(&self, units: &[String]) -> ObjectRemoval {
@@ -446,6 +462,9 @@ impl ebb_flow::ports::RelayClient for SimRelay {
 
     async fn call(&self, cluster: UnitCluster<'_>, request: ServiceRequest) -> Result<ServiceResponse, RelayError> {
         self.request(cluster).await?;
+        if request.service.contains(".svc:") {
+            return self.serve(request).await;
+        }
         let body = self.plugin.respond(&self.executor, &request.body).await;
         let late = || RelayError::Busy("the plugin does not respond".to_owned());
         self.respond(ServiceResponse { status: 200, headers: Vec::new(), body: body.ok_or_else(late)? }).await

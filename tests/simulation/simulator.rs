@@ -199,8 +199,9 @@ impl Simulation {
         let slots = few(FaultKind::SlotsScarce).unwrap_or(clusters.slots);
         let max_dispatches = few(FaultKind::DispatchesScarce).unwrap_or(usual.max_dispatches);
         let is_replaced = clusters.is_replaced || faults.should_inject(FaultKind::ClusterReplaced);
-        let relay = SimRelay::new(Arc::clone(&executor), ClusterOptions { slots, is_replaced, ..clusters });
         let servers = Arc::new(SimServers::new(Arc::clone(&executor)));
+        let clusters = ClusterOptions { slots, is_replaced, ..clusters };
+        let relay = SimRelay::new(Arc::clone(&executor), clusters, Arc::clone(&servers));
         let (own, store, relays) = (Arc::clone(&executor), table.store(), relay.clone());
         let foreign_until = Mutex::default();
         let secrets = Arc::new(SimSecrets { executor: Arc::clone(&executor), others: usual.secrets, foreign_until });
