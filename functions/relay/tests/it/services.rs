@@ -22,8 +22,8 @@ async fn requests_reach_the_services_of_the_policy_only() {
     cluster.run("kubectl", &["apply", "--filename=-", "--namespace", units], &objects).unwrap();
     // The chart gives these rights to each service of the policy.
     let mut rules = json!(rights().services);
-    rules[0]["resourceNames"] = json!(["echo", "empty", "alias", "missing"]);
-    rules[1]["resourceNames"] = json!(["echo:8080", "empty:8080", "missing:8080"]);
+    rules[0]["resourceNames"] = json!(["echo", "empty", "foreign", "alias", "missing"]);
+    rules[1]["resourceNames"] = json!(["echo:8080", "empty:8080", "foreign:8080", "missing:8080"]);
     grant_role(&fixture.client, units, units, "services", rules).await;
     let call = async |request: &ServiceRequest| fixture.send(RelayRequest::Call(Box::new(request.clone()))).await;
 
@@ -59,6 +59,9 @@ async fn requests_reach_the_services_of_the_policy_only() {
 
     let RelayResponse::Service(busy) = call(&request("echo", "/busy")).await else { panic!("no response") };
     assert_eq!((busy.status, busy.body.trim()), (503, "1"), "the request is sent once");
+    let RelayResponse::Service(moved) = call(&request("echo", "/moved")).await else { panic!("no response") };
+    let place = moved.headers.iter().find(|(name, _)| name == "location").map(|(_, place)| place.as_str());
+    assert_eq!((moved.status, place), (302, Some("http://169.254.169.254/latest")), "no redirect is followed");
 
     let calls: Vec<(String, String, u64, String, String)> =
         serde_saphyr::from_str(include_str!("services/calls.yaml")).unwrap();
