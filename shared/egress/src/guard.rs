@@ -49,8 +49,8 @@ pub enum PolicyViolation {
 const ADVICE: &str = "; an operator of this deployment can allow it with EBB_EGRESS_NETWORKS (on AWS the parameter \
                       EgressNetworks)";
 /// The end of the error of a name that only the pods of a Kubernetes cluster resolve.
-const IN_CLUSTER: &str = "; only the pods of a cluster reach a Service by such a name: call it in a pod unit of this cluster, \
-                          for example with curl, or give it an address that the control plane reaches";
+const IN_CLUSTER: &str = "; only a cluster knows such a name: add `cluster: NAME` to the unit, so that its relay sends the \
+                          request, or give the Service an address that the control plane reaches";
 const EXPECTED: &str = "expected host names, and parts of 10.0.0.0/8, 172.16.0.0/12, 192.168.0.0/16, 100.64.0.0/10 or \
                         fc00::/7";
 

@@ -9,14 +9,12 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use ebb_documents::model::{ClientAuthMethod, ConnectionDoc, GithubAppDoc, OauthDoc};
 use ebb_documents::plan::UnitPlan;
-use ebb_documents::template::is_in_cluster;
 use ebb_egress::{BytePermit, CallError, CallResult, HttpRequest, HttpResponse, TlsParts};
 use ebb_protocol::{Millis, ReasonCode, SecretText, Timestamp, WebhookKeys, id, limits, seal};
 use ebb_store::AccessTokenItem;
 use jsonwebtoken::{Algorithm, EncodingKey, Header};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use url::Url;
 use url::form_urlencoded::{Serializer, byte_serialize};
 
 use crate::env::KnownToken;
@@ -296,7 +294,7 @@ impl TokenClient {
     }
 }
 
-/// Sends a request, by the relay of a cluster or directly. A failure says if only a cluster knows the host.
+/// Sends a request, by the relay of a cluster or directly.
 pub(crate) async fn send(
     env: &Env,
     request: HttpRequest,
@@ -307,18 +305,10 @@ pub(crate) async fn send(
     if let Some(route) = route {
         return route.send(env, request).await;
     }
-    let is_inside = Url::parse(&request.url).is_ok_and(|url| is_in_cluster(&url));
-    let answer = match tls.is_plain() {
+    match tls.is_plain() {
         true => env.egress.call_within(request, budget).await,
         false => env.egress.call_certified(request, tls, budget).await,
-    };
-    answer.map_err(|error| match error {
-        CallError::NoConnection(why) if is_inside => {
-            let fix = "add `cluster: NAME` to the unit or to its connection";
-            CallError::NoConnection(format!("{why}; only a cluster knows this name: {fix}"))
-        }
-        error => error,
-    })
+    }
 }
 
 /// Returns true in the first four fifths of the life of a token.
