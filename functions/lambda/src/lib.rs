@@ -26,6 +26,7 @@ use ebb_flow::env::{DeploymentSettings, Env, InstanceCache};
 use ebb_flow::system::{SystemClock, SystemRandom};
 use ebb_flow::telemetry::Telemetry;
 use ebb_protocol::id::installation;
+use ebb_protocol::pull::IDLE_POLL_MS;
 use ebb_protocol::relay::RESPONSE_TIMEOUT;
 use ebb_protocol::{ErrorCode, Millis, NamedSecrets, WebhookKeys};
 use ebb_relay_client::{ClusterRegistry, ClusterRelay, PollEndpoint};
@@ -147,7 +148,8 @@ impl FunctionContext {
         let inside = Arc::new(HttpClient::new(relays)?);
         let clusters = variables.parsed_if_any("EBB_CLUSTERS", ClusterRegistry::parse)?;
         let clusters = Arc::new(clusters.with_registered(store.clone(), settings.unit_keys.clone()));
-        let poll_endpoint = Arc::new(PollEndpoint::new(clusters.clone(), store.clone(), clock.clone()));
+        let poll_endpoint =
+            Arc::new(PollEndpoint::new(clusters.clone(), store.clone(), clock.clone(), Some(IDLE_POLL_MS)));
         let batches = store.clone();
         let relay = ClusterRelay::new(clusters, inside, batches, clock.clone(), random.clone(), settings.grace);
         let env = Arc::new(Env {

@@ -120,6 +120,9 @@ impl Relay {
             let responses = batch.requests.iter().map(response).collect();
             return Ok(BatchResponse { v: VERSION, cluster: ours, responses });
         }
+        if batch.requests.iter().any(|request| !matches!(request, RelayRequest::List { .. })) {
+            self.inner.work.notify_one();
+        }
         // All tasks leave the queue first, so that none gets a slot that becomes free meanwhile (DequeueBeforeKill).
         for request in &batch.requests {
             if let RelayRequest::Dequeue(name) = request {

@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::Namespace;
 use kube::api::Api;
 use kube::{Client, ResourceExt as _};
 use serde_json::Value;
-use tokio::sync::Semaphore;
+use tokio::sync::{Notify, Semaphore};
 
 use crate::api_server::discovery::{DiscoveryCache, ResourceKind};
 use crate::api_server::namespace_cache::NamespaceCache;
@@ -78,6 +78,7 @@ impl Relay {
             kinds: NamespaceCache::default(),
             event_permits: Arc::new(Semaphore::new(MAX_EVENTS)),
             registry: TaskRegistry::default(),
+            work: Notify::new(),
             queue,
             http: http_client()?,
             callbacks: Semaphore::new(MAX_CALLBACKS),
@@ -123,6 +124,8 @@ pub(crate) struct Reconciler {
     /// Permits of events. Further ones are dropped, so that they do not displace other requests.
     pub(crate) event_permits: Arc<Semaphore>,
     pub(crate) registry: TaskRegistry,
+    /// Notified of each batch that is more than the scan for orphans.
+    pub(crate) work: Notify,
     pub(crate) queue: FairQueue,
     pub(crate) http: reqwest::Client,
     pub(crate) callbacks: Semaphore,

@@ -206,7 +206,8 @@ impl Stack {
         let sign_in_code = URL_SAFE_NO_PAD.encode(rand::random::<[u8; 16]>());
         let tokens = ApiTokens::new([(connection.token.as_str(), ApiRole::Operator)]).with_issuers(issuers);
         let tokens = Arc::new(tokens.with_sign_in_code(&sign_in_code));
-        let poll_endpoint = Arc::new(PollEndpoint::new(opened.clusters, env.store.clone(), Arc::new(SystemClock)));
+        let poll_endpoint =
+            Arc::new(PollEndpoint::new(opened.clusters, env.store.clone(), Arc::new(SystemClock), None));
         let server = ServerState { env: Arc::clone(&env), tokens, poll_endpoint };
         let (metrics, sink) = StackMetrics::new();
         let telemetry = Arc::new(settings.telemetry.with_metrics(sink));

@@ -14,6 +14,9 @@ use crate::{BatchResponse, WebhookKeys, seal};
 pub const VERSION: u32 = 1;
 /// The longest wait of a poll in milliseconds.
 pub const LONGEST_WAIT_MS: u64 = 20_000;
+/// The time between two polls of an idle relay in milliseconds, for a control plane that pays for each second of a poll. A
+/// request with the shortest timeout can wait for the next one.
+pub const IDLE_POLL_MS: u64 = 5_000;
 /// The maximum number of batches that a relay processes at the same time.
 pub const MAX_CONCURRENT_BATCHES: usize = 64;
 /// The maximum size of a queued batch in bytes.
@@ -57,12 +60,15 @@ pub enum ReplyOutcome {
     },
 }
 
+#[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PollResponse {
     pub v: u32,
     /// Milliseconds that the poll waited. The rest of its duration is transit time.
     pub waited_ms: u64,
+    /// If present, a relay without work polls once in this time, without a wait.
+    pub idle_every_ms: Option<u64>,
     #[serde(default)]
     pub batches: Vec<SealedBatch>,
 }

@@ -24,8 +24,9 @@ pub const BATCH: usize = 100;
 
 /// The timeout of batches with starts, cancels, deletions and lists.
 pub const RESPONSE_TIMEOUT: Duration = Duration::from_secs(15);
-/// The timeout of batches with short requests. An invocation that cancels a script first requests its log.
-pub const SHORT_RESPONSE_TIMEOUT: Duration = Duration::from_secs(5);
+/// The timeout of batches with short requests. An invocation that cancels a script first requests its log. It is longer than
+/// [`IDLE_POLL_MS`](crate::pull::IDLE_POLL_MS) and [`RESPONSE_MARGIN`] together.
+pub const SHORT_RESPONSE_TIMEOUT: Duration = Duration::from_secs(8);
 /// The beginning of the text of an unavailable response to a call that was not sent.
 pub const NOT_SENT: &str = "nothing was sent: ";
 /// The beginning of the text about a request that a relay cannot read.

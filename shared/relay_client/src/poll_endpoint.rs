@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use ebb_protocol::limits::message;
 use ebb_protocol::pull::{
-    self, LONGEST_WAIT_MS, MAX_BATCH_BYTES, MAX_CONCURRENT_BATCHES, PollRequest, PollResponse, QueuedReply,
+    self, LONGEST_WAIT_MS, MAX_BATCH_BYTES, MAX_CONCURRENT_BATCHES, PollRequest, PollResponse, QueuedReply, SealedBatch,
 };
 use ebb_protocol::{ErrorCode, Millis, ReplyOutcome, sign};
 use ebb_store::{Store, StoreResult};
@@ -29,13 +29,15 @@ pub struct PollEndpoint {
     clusters: Arc<ClusterRegistry>,
     queue: Arc<Store>,
     clock: Arc<dyn Clock>,
+    idle_ms: Option<u64>,
 }
 
 pub type PollResult<T> = Result<T, RequestError>;
 
 impl PollEndpoint {
-    pub fn new(clusters: Arc<ClusterRegistry>, queue: Arc<Store>, clock: Arc<dyn Clock>) -> Self {
-        Self { clusters, queue, clock }
+    /// Creates an endpoint that asks relays without work to poll once per `idle_ms` milliseconds only.
+    pub fn new(clusters: Arc<ClusterRegistry>, queue: Arc<Store>, clock: Arc<dyn Clock>, idle_ms: Option<u64>) -> Self {
+        Self { clusters, queue, clock, idle_ms }
     }
 
     /// Stores the replies in a body that [`Self::authenticate`] has checked. Waits for batches as long as requested.
@@ -67,7 +69,7 @@ impl PollEndpoint {
         let stored = replies.into_iter().map(|reply| self.store_response(cluster, reply));
         futures::stream::iter(stored).buffer_unordered(MAX_CONCURRENT).try_collect::<()>().await?;
         match wait_ms {
-            None => Ok(PollResponse { v: pull::VERSION, waited_ms: 0, batches: Vec::new() }),
+            None => Ok(self.response(Duration::ZERO, Vec::new())),
             Some(wait) => {
                 self.wait_for_batches(name, &in_progress, Duration::from_millis(wait.min(LONGEST_WAIT_MS))).await
             }
@@ -121,7 +123,7 @@ impl PollEndpoint {
         let response = serde_json::to_vec(&outcome).unwrap_or_default();
         // The answer of a plugin can have secrets.
         let response = super::pull::sealed_reply(cluster, &id, &response);
-        if !ebb_protocol::pull::SealedBatch::is_id(&id) || !self.queue.put_reply(name, &id, &response).await? {
+        if !SealedBatch::is_id(&id) || !self.queue.put_reply(name, &id, &response).await? {
             tracing::info!(cluster = name, id = message(&id), "discarded a response without a waiting request");
         }
         Ok(())
@@ -137,10 +139,14 @@ impl PollEndpoint {
             if !queued.is_empty() || waited >= wait {
                 let now = self.clock.now();
                 let batches = queued.into_iter().map(|batch| super::pull::sealed_batch(batch, now)).collect();
-                return Ok(PollResponse { v: pull::VERSION, waited_ms: Millis::from(waited).0, batches });
+                return Ok(self.response(waited, batches));
             }
             tokio::time::sleep(POLL_INTERVAL.min(wait - waited)).await;
         }
+    }
+
+    fn response(&self, waited: Duration, batches: Vec<SealedBatch>) -> PollResponse {
+        PollResponse { v: pull::VERSION, waited_ms: Millis::from(waited).0, idle_every_ms: self.idle_ms, batches }
     }
 }
 

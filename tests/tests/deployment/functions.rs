@@ -15,6 +15,7 @@ use ebb_flow::telemetry::{FunctionKind, InvocationOrigin, Telemetry};
 use ebb_flow::{DeploymentSettings, Env};
 use ebb_local::stack::LocalQueue;
 use ebb_protocol::named_secrets::NamedSecrets;
+use ebb_protocol::pull::IDLE_POLL_MS;
 use ebb_protocol::{Millis, WebhookKeys, WebhookSecret};
 use ebb_relay_client::{ClusterRegistry, ClusterRelay, PollEndpoint};
 use ebb_store::{MemoryTable, Store};
@@ -81,7 +82,7 @@ impl SharedParts {
         let env = fakes::env(store.clone(), client, queue, settings);
         let env = Env { relay: Arc::new(relay), ..env };
         let tokens = Arc::new(ApiTokens::new([(TOKEN, ApiRole::Operator)]));
-        let poll_endpoint = Arc::new(PollEndpoint::new(clusters, store.clone(), clock));
+        let poll_endpoint = Arc::new(PollEndpoint::new(clusters, store.clone(), clock, Some(IDLE_POLL_MS)));
         (ServerState { env: Arc::new(env), tokens, poll_endpoint }, store)
     }
 }

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ebb_protocol::listing::{ClusterListing, RelayInfo};
-use ebb_protocol::pull::{PollRequest, PollResponse, QueuedReply, SealedBatch};
+use ebb_protocol::pull::{IDLE_POLL_MS, PollRequest, PollResponse, QueuedReply, SealedBatch};
 use ebb_protocol::{Batch, BatchResponse, RelayRequest, RelayResponse, ReplyOutcome, TaskId, TaskState, WebhookKeys};
 use ebb_tests::platform::{SignedRequest, http, now};
 use ebb_tests::receiver::{CannedReply, TestReceiver};
@@ -67,6 +67,7 @@ pub(crate) async fn relay(api: String, ended_task: TaskId, seen: SeenTraces) {
         let poll = SignedRequest::new(&secret(), "poll-1", now(), serde_json::to_vec(&poll).unwrap());
         let response = poll.post(&http, &url).send().await.unwrap();
         let polled: PollResponse = response.json().await.unwrap();
+        assert_eq!(polled.idle_every_ms, Some(IDLE_POLL_MS));
         replies = polled.batches.iter().map(|batch| reply(batch, &ended_task, &seen, &http)).collect();
     }
 }

@@ -193,7 +193,7 @@ impl Harness {
 
     /// Returns the functions of the stack in another environment or with other tokens.
     pub(crate) fn functions(&self, env: Arc<Env>, tokens: ApiTokens) -> ServerState {
-        let poll_endpoint = PollEndpoint::new(Arc::default(), env.store.clone(), Arc::new(SystemClock));
+        let poll_endpoint = PollEndpoint::new(Arc::default(), env.store.clone(), Arc::new(SystemClock), None);
         ServerState { env, tokens: Arc::new(tokens), poll_endpoint: Arc::new(poll_endpoint) }
     }
 

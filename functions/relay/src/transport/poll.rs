@@ -2,6 +2,8 @@
 //!
 //! One poll at a time waits for batches. Each reply is sent immediately in a request of its own. The list of batches in
 //! progress is only in memory. The control plane delivers batches again to a restarted relay until they expire.
+//!
+//! A control plane may pay for each second of a poll. If it says so, a relay without work polls after pauses instead.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
@@ -22,6 +24,8 @@ use crate::{Relay, Result, http, lock, now_ms};
 
 /// Replies that are sent at the same time. One may be almost as large as an event of Lambda.
 const SENDERS: usize = 4;
+/// The time without work after which a relay is idle. A person often needs more than one request.
+const IDLE_AFTER: Duration = Duration::from_secs(60);
 /// Bytes around the reply of a poll.
 const ENVELOPE: usize = 32 << 10;
 
@@ -53,29 +57,42 @@ struct PollClient {
     /// Batches whose replies are not delivered yet.
     in_flight: Mutex<BTreeSet<String>>,
     senders: Semaphore,
+    idle_after: Duration,
 }
 
 impl PollClient {
     fn new(relay: Relay, endpoint: ControlPlaneEndpoint) -> Result<Self> {
         let url = format!("{}/v1/clusters/{}/poll", endpoint.url.trim_end_matches('/'), endpoint.cluster);
         let (in_flight, senders) = (Mutex::default(), Semaphore::new(SENDERS));
-        Ok(Self { relay, endpoint, http: http_client()?, url, in_flight, senders })
+        Ok(Self { relay, endpoint, http: http_client()?, url, in_flight, senders, idle_after: IDLE_AFTER })
     }
 
     async fn fetch_batches(self: &Arc<Self>) {
-        let mut rests = pauses().build();
+        let (mut rests, mut worked, mut idle_every) = (pauses().build(), Instant::now(), None);
         loop {
             let in_progress: Vec<String> = lock(&self.in_flight).iter().cloned().collect();
             if in_progress.len() >= MAX_CONCURRENT_BATCHES {
                 tokio::time::sleep(Duration::from_millis(100)).await;
                 continue;
             }
-            let poll = PollRequest { wait_ms: Some(LONGEST_WAIT_MS), in_progress, ..self.empty_poll() };
+            if self.relay.inner.registry.count() > 0 {
+                worked = Instant::now();
+            }
+            let rest = idle_every.filter(|_| worked.elapsed() >= self.idle_after).map(Duration::from_millis);
+            if let Some(rest) = rest
+                && tokio::time::timeout(rest, self.relay.inner.work.notified()).await.is_ok()
+            {
+                worked = Instant::now();
+                continue;
+            }
+            let wait_ms = Some(if rest.is_some() { 0 } else { LONGEST_WAIT_MS });
+            let poll = PollRequest { wait_ms, in_progress, ..self.empty_poll() };
             let sent = Instant::now();
             match self.send(&poll).await {
                 Ok(response) => {
                     // The transit time excludes the wait at the control plane.
                     let transit = sent.elapsed().saturating_sub(Duration::from_millis(response.waited_ms));
+                    idle_every = response.idle_every_ms;
                     response.batches.into_iter().for_each(|batch| self.handle_batch(batch, transit));
                     rests = pauses().build();
                 }
@@ -158,7 +175,7 @@ fn fit_event(reply: QueuedReply) -> QueuedReply {
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
-    use axum::routing::post;
+    use axum::routing::{MethodRouter, post};
     use axum::{Json, Router};
     use ebb_protocol::sign::WebhookSecret;
     use tokio::net::TcpListener;
@@ -166,6 +183,34 @@ mod tests {
 
     use super::*;
     use crate::test_api::{TestApi, until};
+
+    /// Returns the client of a control plane that responds to polls with `poll`.
+    async fn client_of(poll: MethodRouter) -> PollClient {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}/", listener.local_addr().unwrap());
+        let routes = Router::new().route("/v1/clusters/eu/poll", poll);
+        tokio::spawn(async move { axum::serve(listener, routes).await });
+        let keys = WebhookSecret::from_bytes(&[7; 32]).unwrap().into();
+        let endpoint = ControlPlaneEndpoint { url, cluster: "eu".to_owned(), keys };
+        PollClient::new(TestApi::silent().relay().await, endpoint).unwrap()
+    }
+
+    #[tokio::test]
+    async fn an_idle_relay_polls_after_pauses_until_it_has_work() {
+        let waits = Arc::new(Mutex::new(Vec::new()));
+        let seen = Arc::clone(&waits);
+        let respond = move |Json(poll): Json<PollRequest>| async move {
+            lock(&seen).push(poll.wait_ms);
+            Json(PollResponse { v: VERSION, waited_ms: 0, idle_every_ms: Some(50), batches: Vec::new() })
+        };
+        let client = PollClient { idle_after: Duration::from_millis(300), ..client_of(post(respond)).await };
+        let relay = client.relay.clone();
+        tokio::spawn(async move { Arc::new(client).fetch_batches().await });
+        let is_wait = |wait: u64| (lock(&waits).last() == Some(&Some(wait))).then_some(());
+        until("the wait of an idle relay", async || is_wait(0)).await;
+        http::execute_batch(&relay, r#"{"v": 1, "cluster": "u", "requests": [{"explode": {}}]}"#, Duration::ZERO).await;
+        until("the wait of a relay with work", async || is_wait(LONGEST_WAIT_MS)).await;
+    }
 
     /// All batches end at the same time, and the control plane is slow. Later replies wait, and none is lost.
     #[tokio::test]
@@ -175,16 +220,9 @@ mod tests {
         let respond = move || async move {
             count.fetch_add(1, SeqCst);
             permits.acquire().await.unwrap().forget();
-            Json(PollResponse { v: VERSION, waited_ms: 0, batches: Vec::new() })
+            Json(PollResponse { v: VERSION, waited_ms: 0, idle_every_ms: None, batches: Vec::new() })
         };
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let url = format!("http://{}/", listener.local_addr().unwrap());
-        let routes = Router::new().route("/v1/clusters/eu/poll", post(respond));
-        tokio::spawn(async move { axum::serve(listener, routes).await });
-
-        let keys = WebhookSecret::from_bytes(&[7; 32]).unwrap().into();
-        let endpoint = ControlPlaneEndpoint { url, cluster: "eu".to_owned(), keys };
-        let client = Arc::new(PollClient::new(TestApi::silent().relay().await, endpoint).unwrap());
+        let client = Arc::new(client_of(post(respond)).await);
         let batches = 3 * SENDERS;
         for number in 0..batches {
             // The reply to a batch that cannot be decrypted is a status.

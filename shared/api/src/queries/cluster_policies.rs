@@ -69,7 +69,7 @@ pub(super) async fn check(env: &Env, requests: &[PolicyRequest]) -> FlowResult<V
         };
         if let Some(at) = recorded {
             found.push(note(format!(
-                "the relay of the cluster `{name}` does not respond, so the document was checked against its policy of {}",
+                "the relay of the cluster `{name}` did not respond in time, so the document was checked against its policy of {}",
                 rfc3339(at)
             )));
         }
