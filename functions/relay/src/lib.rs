@@ -18,6 +18,8 @@
 //! record and on observations, such as the time since the last report of an entrypoint. `watches` only wake the loop.
 //! A restarted relay therefore continues from its records.
 //!
+//! Several relays may run in one namespace: the one with the `lease` works. The others wait for it, and pass connections on.
+//!
 //! Invariants:
 //!
 //! - A task starts at most once.
@@ -27,6 +29,7 @@ mod api_server;
 mod batch;
 mod error;
 mod http_client;
+mod lease;
 mod lock;
 mod metrics;
 mod names;
@@ -47,6 +50,7 @@ pub use batch::admit::check_admission;
 pub use ebb_kube::podspec::{ClusterPolicy, NamespacePolicy, PodSecurityLevel};
 pub use error::ReconcileError;
 pub(crate) use error::{Result, StepResult, error_message, fail, refuse, status};
+pub use lease::{LeaderAddress, RelayLease};
 pub(crate) use lock::lock;
 pub(crate) use reconciler::Reconciler;
 pub use reconciler::Relay;
@@ -58,3 +62,4 @@ pub(crate) use task::task_waits;
 pub use transport::http;
 pub use transport::identity::{RelayBootstrap, registered_keys};
 pub use transport::poll::{ControlPlaneEndpoint, poll};
+pub use transport::standby::stand_by;

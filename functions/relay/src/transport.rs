@@ -4,3 +4,4 @@ pub mod http;
 pub(crate) mod identity;
 pub(crate) mod poll;
 mod reports;
+pub(crate) mod standby;

@@ -53,7 +53,7 @@ async fn a_collection_through_an_older_relay() {
     let workdir = Workdir::new();
     let made = workdir.path().join("made");
     start_plugin(cluster, &namespace, &made);
-    let values = json!({"image": RELAY, "policy": {"services": services}});
+    let values = json!({"image": RELAY, "replicas": 1, "policy": {"services": services}});
     let relay = InstalledRelay::new(cluster, "infrakit", values).await;
     let workdir = workdir_setup::with_relay(&relay);
     let dev = workdir.dev().await;

@@ -2,21 +2,22 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
+use std::sync::Once;
 
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::rbac::v1::ClusterRole;
 use serde::Deserialize;
 
 use crate::callback_receiver::CallbackReceiver;
-use crate::cluster::{RELAY, relay_image};
+use crate::cluster::{RELAY, TestCluster, relay_image};
 use crate::fixture::*;
 use crate::rights::{client, kubeconfig_of};
 use crate::{requests, rights};
 
-struct TestNamespaces {
-    client: kube::Client,
-    units: String,
-    relay: String,
+pub(crate) struct TestNamespaces {
+    pub(crate) client: kube::Client,
+    pub(crate) units: String,
+    pub(crate) relay: String,
 }
 
 impl TestNamespaces {
@@ -31,7 +32,7 @@ impl TestNamespaces {
         Self { client, units, relay }
     }
 
-    async fn close(self) {
+    pub(crate) async fn close(self) {
         let api: Api<Namespace> = Api::all(self.client.clone());
         for name in [&self.units, &self.relay] {
             api.delete(name, &DeleteParams::default()).await.unwrap();
@@ -148,31 +149,76 @@ async fn a_release_takes_over_its_own_relay_only() {
     namespaces.close().await;
 }
 
+/// The relays of a release, and the control plane that receives their callbacks.
+pub(crate) struct InstalledRelay {
+    pub(crate) cluster: &'static TestCluster,
+    pub(crate) namespaces: TestNamespaces,
+    pub(crate) callbacks: CallbackReceiver,
+    callback_url: String,
+    secret: WebhookSecret,
+    http: reqwest::Client,
+    uid: String,
+}
+
+impl InstalledRelay {
+    /// Installs the chart with values instead of those of [`values`].
+    pub(crate) async fn new(title: &str, others: &Value) -> Self {
+        static IMAGE: Once = Once::new();
+        let (cluster, namespaces) = (cluster().await, TestNamespaces::new(title).await);
+        IMAGE.call_once(|| relay_image(Path::new(env!("CARGO_BIN_EXE_ebb-relay")), RELAY));
+        let TestNamespaces { client, units, relay } = &namespaces;
+        let (callbacks, callback_url) = CallbackReceiver::start_at(&cluster.host).await;
+        let host = callback_url.strip_prefix("http://").and_then(|rest| rest.split_once('/')).unwrap().0;
+        let secret = WebhookSecret::from_bytes(&[7; 32]).unwrap();
+        let mut values = values(units, others);
+        (values["callbackHosts"], values["signing"]) = (json!([host]), json!({"secret": **secret.reveal()}));
+        let install =
+            ["install", "ebb", "infra/relay/chart", "--values=-", "--wait", "--timeout=150s", "--namespace", relay];
+        cluster.run("helm", &install, &values.to_string()).unwrap_or_else(|error| {
+            panic!("{error}\n{:?}", cluster.run("kubectl", &["logs", "deployment/ebb-relay", "-n", relay], ""))
+        });
+        let http = reqwest::Client::builder().no_proxy().build().unwrap();
+        let uid = crate::fixture::uid_of(client).await;
+        Self { cluster, namespaces, callbacks, callback_url, secret, http, uid }
+    }
+
+    async fn service(&self, name: &str, port: u16) -> String {
+        let api: Api<Service> = Api::namespaced(self.namespaces.client.clone(), &self.namespaces.relay);
+        let address = api.get(name).await.unwrap().spec.unwrap().cluster_ip.unwrap();
+        format!("http://{address}:{port}")
+    }
+
+    /// Sends a start, until there is a response: kube-proxy needs a moment until it routes to a pod.
+    pub(crate) async fn ensure(&self, unit: &str, task: ObjectTask) -> RelayResponse {
+        let batches = self.service("ebb-relay", 8080).await;
+        let request = RelayRequest::Ensure(Box::new(requests::ensure(&name(unit, 1), &self.callback_url, task)));
+        let batch = json!(Batch { v: 1, cluster: self.uid.clone(), requests: vec![request] });
+        let (status, body) = until("the relay", async || post(&self.http, &batches, &batch, &self.secret).await).await;
+        assert_eq!(status, 200, "{body}");
+        serde_json::from_str::<BatchResponse>(&body).unwrap().responses.remove(0)
+    }
+
+    async fn result(&self, unit: &str) -> Callback {
+        let logs = ["logs", "deployment/ebb-relay", "-n", &self.namespaces.relay];
+        let event = format!("the result of {unit}\n{:?}", self.cluster.run("kubectl", &logs, ""));
+        until(&event, async || self.callbacks.accepted(&token(&name(unit, 1))).into_iter().next()).await
+    }
+}
+
 /// An installed relay has exactly the rights of the chart, and applies objects of a kind once a role grants it. The
 /// end-to-end tests run scripts with these rights.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_installed_relay_runs_tasks_with_the_rights_of_the_chart() {
-    let (cluster, namespaces) = (cluster().await, TestNamespaces::new("chart").await);
-    let TestNamespaces { client, units, relay } = &namespaces;
-    relay_image(Path::new(env!("CARGO_BIN_EXE_ebb-relay")), RELAY);
-    let (callbacks, callback_url) = CallbackReceiver::start_at(&cluster.host).await;
-    let host = callback_url.strip_prefix("http://").and_then(|rest| rest.split_once('/')).unwrap().0;
-    let secret = WebhookSecret::from_bytes(&[7; 32]).unwrap();
-    let (signing, policy) = (json!({"secret": **secret.reveal()}), json!({"kinds": ["Job.batch", "ConfigMap"]}));
-    let values = values(units, &json!({"callbackHosts": [host], "signing": signing, "policy": policy}));
-    let install =
-        ["install", "ebb", "infra/relay/chart", "--values=-", "--wait", "--timeout=150s", "--namespace", relay];
-    cluster.run("helm", &install, &values.to_string()).unwrap_or_else(|error| {
-        panic!("{error}\n{:?}", cluster.run("kubectl", &["logs", "deployment/ebb-relay", "-n", relay], ""))
-    });
+    let relay = InstalledRelay::new("chart", &json!({"policy": {"kinds": ["Job.batch", "ConfigMap"]}})).await;
+    let InstalledRelay { cluster, namespaces: TestNamespaces { client, units, relay: own }, http, .. } = &relay;
 
     // The account has the rights of the chart's file, and no others in any namespace.
-    let relay_kubeconfig = || kubeconfig_of(cluster, relay, "ebb-relay");
+    let relay_kubeconfig = || kubeconfig_of(cluster, own, "ebb-relay");
     let expected = rights::rights();
     let mut anywhere = rights::expand(&expected.cluster);
     let of_units = rights::expand(&expected.namespaces).into_iter();
     anywhere.extend(of_units.map(|(group, resource, _, verb)| (group, resource, units.clone(), verb)));
-    for (namespace, rules) in [(relay.as_str(), &expected.own), (units, &expected.units), ("default", &vec![])] {
+    for (namespace, rules) in [(own.as_str(), &expected.own), (units, &expected.units), ("default", &vec![])] {
         let default_rights = rights::rights_of(kubeconfig_of(cluster, "default", "default"), namespace).await;
         let own: BTreeSet<_> =
             rights::rights_of(relay_kubeconfig(), namespace).await.difference(&default_rights).cloned().collect();
@@ -180,60 +226,37 @@ async fn an_installed_relay_runs_tasks_with_the_rights_of_the_chart() {
         assert_eq!(own, rules.difference(&default_rights).cloned().collect(), "{namespace}");
     }
 
-    let service = async |name: &str, port: u16| {
-        let api: Api<Service> = Api::namespaced(client.clone(), relay);
-        let address = api.get(name).await.unwrap().spec.unwrap().cluster_ip.unwrap();
-        format!("http://{address}:{port}")
-    };
-    let (batches, reports) = (service("ebb-relay", 8080).await, service("ebb-relay-reports", 8081).await);
-    let http = reqwest::Client::builder().no_proxy().build().unwrap();
-    let uid = crate::fixture::uid_of(client).await;
-    let send = async |request: RelayRequest| {
-        let batch = json!(Batch { v: 1, cluster: uid.clone(), requests: vec![request] });
-        // kube-proxy needs a moment until it routes to the pod.
-        let (status, body) = until("the relay", async || post(&http, &batches, &batch, &secret).await).await;
-        assert_eq!(status, 200, "{body}");
-        serde_json::from_str::<BatchResponse>(&body).unwrap().responses.remove(0)
-    };
-    let ensure = async |unit: &str, task: ObjectTask| {
-        send(RelayRequest::Ensure(Box::new(requests::ensure(&name(unit, 1), &callback_url, task)))).await
-    };
-    let result = async |unit: &str| {
-        let logs = || cluster.run("kubectl", &["logs", "deployment/ebb-relay", "-n", relay], "");
-        let event = format!("the result of {unit}\n{:?}", logs());
-        until(&event, async || callbacks.accepted(&token(&name(unit, 1))).into_iter().next()).await
-    };
-
+    let reports = relay.service("ebb-relay-reports", 8081).await;
     // The port of reports does not accept batches. Pods reach only this port.
     assert_eq!(http.post(format!("{reports}/v1/batch")).send().await.unwrap().status(), 404);
 
     // The policy allows the kind, and the account has no right to it yet.
     let task = ObjectTask { instance: "instance-2".to_owned(), ..objects(vec![config_map("map")]) };
-    let RelayResponse::Refused(message) = ensure("map", task.clone()).await else {
+    let RelayResponse::Refused(message) = relay.ensure("map", task.clone()).await else {
         panic!("the task was accepted without the right")
     };
-    let account = format!("User \"system:serviceaccount:{relay}:ebb-relay\" cannot get resource \"configmaps\"");
+    let account = format!("User \"system:serviceaccount:{own}:ebb-relay\" cannot get resource \"configmaps\"");
     assert!(message.starts_with("the relay has no right to ") && message.contains(&account), "{message}");
     assert!(message.ends_with(": ebb cluster connect NAME --apply --kind ConfigMap"), "{message}");
     let label = json!({"ebb.dev/aggregate-to-relay": "true"});
-    let grant = json!({"metadata": {"name": relay, "labels": label}, "rules": [rights::rule_for("", "configmaps")]});
+    let grant = json!({"metadata": {"name": own, "labels": label}, "rules": [rights::rule_for("", "configmaps")]});
     let roles: Api<ClusterRole> = Api::all(client.clone());
     create(&roles, grant).await;
-    let accepted = until("the grant", async || match ensure("map", task.clone()).await {
+    let accepted = until("the grant", async || match relay.ensure("map", task.clone()).await {
         RelayResponse::Refused(_) => None,
         other => Some(other),
     });
     assert!(matches!(accepted.await, RelayResponse::State(_)));
-    assert_eq!(result("map").await.status, CallbackStatus::Succeeded);
+    assert_eq!(relay.result("map").await.status, CallbackStatus::Succeeded);
     let maps: Api<ConfigMap> = Api::namespaced(client.clone(), units);
     until("the deletion of the ConfigMap", async || maps.get_opt("map").await.unwrap().is_none().then_some(())).await;
     let elsewhere = rights::rights_of(relay_kubeconfig(), "default").await;
     assert!(!elsewhere.iter().any(|(_, resource, ..)| resource == "configmaps"), "{elsewhere:?}");
-    roles.delete(relay, &DeleteParams::default()).await.unwrap();
+    roles.delete(own, &DeleteParams::default()).await.unwrap();
 
-    cluster.run("helm", &["uninstall", "ebb", "--wait", "--namespace", relay], "").unwrap();
+    cluster.run("helm", &["uninstall", "ebb", "--wait", "--namespace", own], "").unwrap();
     for role in roles.list(&ListParams::default()).await.unwrap() {
-        assert!(!role.metadata.name.unwrap().contains(relay.as_str()));
+        assert!(!role.metadata.name.unwrap().contains(own.as_str()));
     }
-    namespaces.close().await;
+    relay.namespaces.close().await;
 }

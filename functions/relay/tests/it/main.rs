@@ -26,6 +26,7 @@ mod request_bodies;
 mod requests;
 mod retries;
 mod rights;
+mod rolling_upgrade;
 mod services;
 mod two_relays;
 mod unresponsive_servers;

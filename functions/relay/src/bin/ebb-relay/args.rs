@@ -55,6 +55,10 @@ pub(crate) struct RelayArgs {
     /// The URL of the control plane's API to register at; by default --pull-url
     #[arg(long, env = "EBB_URL", value_name = "URL", value_parser = api_url)]
     control_plane_url: Option<String>,
+    /// The pod of the relay, as NAME/ADDRESS. With it, the relay works only while it has the Lease `ebb-relay` of its
+    /// namespace, and passes connections on until then
+    #[arg(long, env = "EBB_RELAY_POD", value_name = "POD", conflicts_with = "attached")]
+    pub(crate) pod: Option<String>,
     #[command(flatten)]
     settings: RelaySettings,
 }

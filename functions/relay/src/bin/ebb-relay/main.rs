@@ -4,15 +4,16 @@ use std::io::Write as _;
 use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use anyhow::Context as _;
 use args::KeySource;
 use axum::Router;
 use clap::Parser as _;
-use ebb_relay::{ClusterPolicy, ControlPlaneEndpoint, Relay, RelaySettings};
+use ebb_relay::{ClusterPolicy, ControlPlaneEndpoint, LeaderAddress, Relay, RelayLease, RelaySettings};
 use kube::Client;
 use tokio::net::TcpListener;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 
 mod args;
@@ -45,10 +46,46 @@ async fn run(options: args::RelayArgs) -> anyhow::Result<()> {
     } else {
         log.json().init()
     }
-    let (source, control_plane, policy) = (options.key_source()?, options.control_plane()?, options.initial_policy()?);
-    let settings = options.settings();
     // Process 1 of a container ends by a signal only if it handles it. The API server may not respond yet.
     let mut end = signal(SignalKind::terminate())?;
+    let Some(pod) = options.pod.clone() else { return Box::pin(work(options, end)).await };
+    let mut lease = tokio::select! {
+        taken = wait_for_lease(&options, &pod) => taken?,
+        _ = end.recv() => return Ok(()),
+    };
+    let worked = tokio::select! {
+        worked = Box::pin(work(options, end)) => worked,
+        // The tasks of this process must end now.
+        why = lease.kept() => return Err(anyhow::Error::msg(why)),
+    };
+    lease.given_up().await;
+    worked
+}
+
+/// Stands by until the relay of a pod has its lease. A relay that could not work does not become ready.
+async fn wait_for_lease(options: &args::RelayArgs, pod: &str) -> anyhow::Result<RelayLease> {
+    let (leader, client, settings) = (LeaderAddress::default(), options.client().await?, options.settings());
+    let taken = async {
+        // A relay that ends during an outage of the API server would be restarted after growing pauses.
+        while client.apiserver_version().await.is_err() {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+        let (units, policy) = (&settings.default_namespace, options.initial_policy()?);
+        ebb_relay::check_admission(&client, units, policy.level(units)).await.map_err(anyhow::Error::msg)?;
+        anyhow::Ok(RelayLease::taken(&client, &settings.own_namespace, pod, leader.clone()).await)
+    };
+    let ports = [Some(options.listen), options.listen_reports].into_iter().flatten();
+    let ports =
+        ports.map(async |address| anyhow::Ok(ebb_relay::stand_by(listening(address).await?, leader.clone()).await?));
+    tokio::select! {
+        taken = taken => taken,
+        Err(error) = futures::future::try_join_all(ports) => Err(error),
+    }
+}
+
+async fn work(options: args::RelayArgs, mut end: Signal) -> anyhow::Result<()> {
+    let (source, control_plane, policy) = (options.key_source()?, options.control_plane()?, options.initial_policy()?);
+    let settings = options.settings();
     let (client, relay) = tokio::select! {
         opened = open(&options, &settings, &policy) => opened?,
         _ = end.recv() => return Ok(()),
