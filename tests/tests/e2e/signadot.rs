@@ -249,7 +249,7 @@ impl<'a> DocumentSet<'a> {
                 texts.push(until(command, async || relay.cluster.run("kubectl", &arguments, "").ok()).await);
             }
         }
-        let log = ["logs", "deployment/ebb-relay", "--namespace", &relay.own];
+        let log = ["logs", "--selector=app.kubernetes.io/name=ebb-relay", "--tail=-1", "--namespace", &relay.own];
         texts.push(relay.cluster.run("kubectl", &log, "").unwrap());
         assert!(texts.iter().any(|text| text.contains(DATABASE)));
         for text in texts {

@@ -19,6 +19,8 @@ use crate::{ApiClient, CliError, Result, output};
 /// The name of the release. Its namespace has one relay.
 const RELEASE: &str = "ebb-relay";
 const VALUES: &str = "values.yaml";
+/// Selects the pods of the relay.
+const PODS: &str = "--selector=app.kubernetes.io/name=ebb-relay";
 /// The folder with the chart there. A folder of its own for each version has no templates of another one.
 const CHART: &str = concat!("chart-", env!("CARGO_PKG_VERSION"));
 /// The time after which an installed relay has to be up.
@@ -175,7 +177,7 @@ impl InstallArgs {
             let since = registration.and_then(|registration| registration.registered);
             let is_new = former.is_none() || since.as_deref() != former;
             // A recorded outage of the former relay ends with the next request of a sweep.
-            if is_new && info.state == Some(ClusterState::Up) {
+            if is_new && info.state == Some(ClusterState::Up) && !self.has_former_pods(namespace).await? {
                 output::status_line(&format!("cluster {name}: up"));
                 return Ok(());
             }
@@ -192,16 +194,22 @@ impl InstallArgs {
         }
     }
 
-    /// Prints why the pods of a relay do not start, and the end of its log.
+    /// Returns true if a pod of the relay is being deleted. It may still work, with former values.
+    async fn has_former_pods(&self, namespace: &str) -> Result<bool> {
+        let times = "--output=jsonpath={.items[*].metadata.deletionTimestamp}";
+        let listed = self.run("kubectl", &["get", "pods", PODS, "--namespace", namespace, times]).await?;
+        Ok(listed.is_ok_and(|times| !times.is_empty()))
+    }
+
+    /// Prints why the pods of a relay do not start, and the end of their logs.
     async fn show_pods(&self, namespace: &str) -> Result<()> {
-        let (namespace, selector) = (format!("--namespace={namespace}"), "--selector=app.kubernetes.io/name=ebb-relay");
+        let namespace = format!("--namespace={namespace}");
         let columns = "--output=custom-columns=POD:.metadata.name,PHASE:.status.phase,\
                        REASON:.status.containerStatuses[*].state.waiting.reason,\
                        MESSAGE:.status.containerStatuses[*].state.waiting.message";
-        for arguments in [
-            &["get", "pods", selector, &namespace, columns][..],
-            &["logs", "deployment/ebb-relay", "--tail=3", &namespace],
-        ] {
+        for arguments in
+            [&["get", "pods", PODS, &namespace, columns][..], &["logs", PODS, "--prefix", "--tail=3", &namespace]]
+        {
             let (Ok(text) | Err(text)) = self.run("kubectl", arguments).await?;
             output::status_line(text.trim_end());
         }
