@@ -286,7 +286,7 @@ mod tests {
         let task = TaskId { unit: "unit".to_owned(), attempt: 1 };
         let (short, long) = (RelayRequest::Get(task.clone()), RelayRequest::Cancel { task, grace_ms: 0 });
         for (request, transit, step, expected) in
-            [(&short, 0, 90, 3), (&short, 1, 90, 2), (&short, 9, 90, 0), (&long, 1, 90, 12), (&long, 0, 2, 2)]
+            [(&short, 0, 90, 6), (&short, 1, 90, 5), (&short, 9, 90, 0), (&long, 1, 90, 12), (&long, 0, 2, 2)]
         {
             let received = BatchContext::new(Duration::from_secs(transit));
             let deadline = received.deadline(request, Duration::from_secs(step));

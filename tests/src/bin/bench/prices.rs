@@ -1,16 +1,19 @@
 //! Computes the price of a sandbox on AWS, from its creation to the removal of its data, from counted requests and list
-//! prices. Each function has one instance with an empty cache. All units call back.
+//! prices. Each function has one instance with an empty cache. All units call back. Also computes the price of a month of an
+//! idle cluster with the pull transport.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use anyhow::{Context as _, ensure};
+use anyhow::{Context as _, anyhow, ensure};
 use ebb_egress::HttpResponse;
 use ebb_engine::{Millis, TargetPhase};
 use ebb_flow::ports::Clock as _;
 use ebb_flow::telemetry::Telemetry;
 use ebb_lambda::EmfSink;
-use ebb_protocol::{LifecycleData, LifecycleType};
+use ebb_protocol::pull::IDLE_POLL_MS;
+use ebb_protocol::{LifecycleData, LifecycleType, WebhookSecret};
+use ebb_relay_client::{ClusterRegistry, PollEndpoint};
 use ebb_store::item_table::ItemKey;
 use ebb_store::suite::Meter;
 use ebb_store::{ItemTable as _, TableSpec};
@@ -18,10 +21,17 @@ use ebb_tests::log_buffer::LogBuffer;
 use serde_json::{Value, json};
 
 use crate::shapes::{MIN_UNITS, RunGraph, RunShape, UnitOutputs};
-use crate::virtual_stack::{HOUR, LifePart, VirtualFunctions, VirtualStack, created};
+use crate::virtual_stack::{HOUR, LifePart, UID, VirtualFunctions, VirtualStack, created};
 
 /// Maximum price of a million units, in dollars.
 const MAX_PRICE: f64 = 3.45;
+/// Maximum price of an idle cluster in a month, in dollars.
+const MAX_IDLE_PRICE: f64 = 1.0;
+/// A month of 30 days, and the time between two scans for orphans, in milliseconds.
+const MONTH: f64 = 30.0 * DAY as f64;
+const SCAN: f64 = HOUR as f64 / 4.0;
+/// Assumed duration of a poll that waits for nothing, in milliseconds.
+const POLL_MS: f64 = 10.0;
 /// The size and the duration of the prices in `costs.md`.
 const UNITS: usize = 10;
 const DURATION_MS: f64 = 100.0;
@@ -50,25 +60,28 @@ pub(crate) async fn priced(arguments: &PricesArgs) -> anyhow::Result<Vec<String>
     ensure!(units >= MIN_UNITS, "a sandbox has at least {MIN_UNITS} units");
     let list: Value = serde_json::from_str(&file("infra/aws/prices.json")?)?;
     let millions = (2 * units) as f64 / 1e6;
-    let mut parts: BTreeMap<&str, f64> = BTreeMap::new();
-    for (name, amount) in Box::pin(amounts(arguments)).await? {
-        let price = &list["prices"][name];
-        let (usd, per) = price["usd"].as_f64().zip(price["per"].as_f64()).context(name)?;
-        println!("{name:16}{amount:>10.3} at ${usd} for {per}");
-        *parts.entry(price["part"].as_str().context(name)?).or_default() += amount * usd / per;
-    }
+    let parts = by_part(&list, Box::pin(amounts(arguments)).await?)?;
     let dollars: f64 = parts.values().sum();
     for (part, spent) in &parts {
         println!("{part:28}${:.3} of a million units, {:.0} %", spent / millions, 100.0 * spent / dollars);
     }
     let million = dollars / millions;
+    let idle: f64 = by_part(&list, idle_amounts().await?)?.values().sum();
+    println!("${idle:.3} for an idle cluster in a month");
     println!("${dollars:.7} for a sandbox of {units} units, which call back, and {units} that undo them");
     println!("${million:.2} for a million units");
     let exceeded = format!("a million units cost ${million:.4}, the limit is ${MAX_PRICE:.2}");
     let mut wrong: Vec<String> = (million > MAX_PRICE).then_some(exceeded).into_iter().collect();
+    if idle > MAX_IDLE_PRICE {
+        wrong.push(format!("an idle cluster costs ${idle:.3} a month, the limit is ${MAX_IDLE_PRICE:.2}"));
+    }
     if (units, arguments.duration_ms) == (UNITS, DURATION_MS) {
         let page = file("docs/src/operations/costs.md")?;
-        let rows = [("one million units, as sandboxes of 10 units and 10 undos", million), ("upper bound", MAX_PRICE)];
+        let rows = [
+            ("one million units, as sandboxes of 10 units and 10 undos", million),
+            ("upper bound", MAX_PRICE),
+            ("idle cluster with pull, per month", idle),
+        ];
         let rows = parts.into_iter().map(|(part, spent)| (part, spent / millions)).chain(rows);
         for (name, usd) in rows {
             let (begin, price) = (format!("| {name} |"), format!("| {usd:.2} $ |"));
@@ -78,6 +91,45 @@ pub(crate) async fn priced(arguments: &PricesArgs) -> anyhow::Result<Vec<String>
         }
     }
     Ok(wrong)
+}
+
+/// Prints amounts, and returns their prices by part.
+fn by_part<'a>(list: &'a Value, amounts: Vec<(&'static str, f64)>) -> anyhow::Result<BTreeMap<&'a str, f64>> {
+    let mut parts = BTreeMap::new();
+    for (name, amount) in amounts {
+        let price = &list["prices"][name];
+        let (usd, per) = price["usd"].as_f64().zip(price["per"].as_f64()).context(name)?;
+        println!("{name:16}{amount:>10.3} at ${usd} for {per}");
+        *parts.entry(price["part"].as_str().context(name)?).or_default() += amount * usd / per;
+    }
+    Ok(parts)
+}
+
+/// Returns the amounts of a month for an idle cluster with pull: its polls, each the first one of a function, and the scans
+/// for orphans, each of which waits for a poll.
+async fn idle_amounts() -> anyhow::Result<Vec<(&'static str, f64)>> {
+    let stack = VirtualStack::new()?;
+    let secret = WebhookSecret::from_bytes(&[7; 32])?;
+    let clusters = json!({NAME: {"secret": *secret.reveal(), "uid": UID, "entrypointImage": "entrypoint"}});
+    let clusters = ClusterRegistry::parse(&clusters.to_string()).map_err(anyhow::Error::msg)?;
+    let clusters = Arc::new(clusters.with_registered(stack.store.clone(), secret.into()));
+    let endpoint =
+        PollEndpoint::new(Arc::clone(&clusters), stack.store.clone(), stack.clock.clone(), Some(IDLE_POLL_MS));
+    let cluster = clusters.connected().await?.pop().context(NAME)?;
+    let poll = json!({"v": 1, "cluster": UID, "waitMs": 0}).to_string();
+    endpoint.poll(&cluster, poll.as_bytes()).await.map_err(|error| anyhow!("the poll is refused: {error:?}"))?;
+    let (polls, scans) = (MONTH / IDLE_POLL_MS as f64, MONTH / SCAN);
+    let [_, (_, reads), ..] = requests(&stack.meter);
+    // A scan stores a batch and its reply, and deletes them. The reply is a request of its own.
+    let seconds = (polls * POLL_MS + scans * IDLE_POLL_MS as f64) / 1000.0;
+    Ok(vec![
+        ("lambda-request", polls + scans),
+        ("lambda-arm64", seconds * 256.0 / 1024.0),
+        ("http-api", polls + scans),
+        ("logs", (polls + scans) * (LINE.len() + 1) as f64),
+        ("dynamodb-write", 4.0 * scans),
+        ("dynamodb-read", reads * polls + 8.0 * scans),
+    ])
 }
 
 fn file(name: &str) -> anyhow::Result<String> {
