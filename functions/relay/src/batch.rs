@@ -17,7 +17,7 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 
 use crate::error::within;
 use crate::reconcile::{CONFLICT_PAUSE, task_events};
-use crate::{ReconcileError, Reconciler, Relay, Result, millis, names, now_ms, task_waits};
+use crate::{ReconcileError, Reconciler, Relay, Result, millis, names, now_ms, policy, task_waits};
 
 /// Units of one batch that are processed at the same time.
 const AT_ONCE: usize = 16;
@@ -236,7 +236,7 @@ impl Reconciler {
                 version: env!("CARGO_PKG_VERSION").to_owned(),
                 up_ms: millis(self.opened.elapsed()),
                 tasks: u64::try_from(self.registry.count()).unwrap_or(u64::MAX),
-                policy: Some(self.policy.report(&self.settings.default_namespace, &self.settings.own_namespace)),
+                policy: Some(policy::report(&self.policy, &self.settings)),
                 api_server: Some(self.api_server_state().await),
             }),
             RelayRequest::Call(request) => RelayResponse::Service(self.call_service(request, received).await?),

@@ -11,7 +11,7 @@
 //!    objects have failed.
 //! 5. `terminate` stops running containers, `reconcile` sends the result, `removal` deletes objects.
 //!
-//! The `policy` of the cluster's operator may change at any time. Each request is checked with one snapshot of it.
+//! Each request is checked with the `policy` of the cluster's operator, which is read once.
 //! `task_events` shows these steps to people in the cluster, and `reports` tells the control plane that a script runs.
 //!
 //! A step observes the API server, decides (`decide`) and executes the decision. The decision depends only on the

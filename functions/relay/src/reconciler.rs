@@ -1,6 +1,6 @@
 //! The relay with the state that all steps of all tasks share.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -16,7 +16,6 @@ use crate::api_server::namespace_cache::NamespaceCache;
 use crate::error::{LogLimit, LogSubject, ReconcileError, Result};
 use crate::http_client::http_client;
 use crate::observe::blockers::Warning;
-use crate::policy::CurrentPolicy;
 use crate::task::fair_queue::FairQueue;
 use crate::task::store::RecordStore;
 use crate::task::task_registry::TaskRegistry;
@@ -39,7 +38,7 @@ pub struct Relay {
 impl Relay {
     /// Opens the relay whose records are in `settings.own_namespace`. It continues the recorded tasks and sends results
     /// that are not acknowledged. A second relay in the same namespace is harmless, but it sends callbacks a second
-    /// time and has separate slots. `policy` is in force until [`set_policy`](Self::set_policy) replaces it.
+    /// time and has separate slots. Tasks that a former policy allowed are read, ended and removed as before.
     ///
     /// # Errors
     /// Returns an error if the cluster cannot be reached or a right is missing.
@@ -48,11 +47,11 @@ impl Relay {
         let cluster = system.get("kube-system").await?.uid().unwrap_or_default();
         let store = RecordStore::new(&client, &settings.own_namespace);
         let kept_since = store.kept_since().await?;
-        let policy = CurrentPolicy::new(policy);
-        policy.add_namespaces([settings.default_namespace.clone()]);
+        let mut namespaces: BTreeSet<String> = policy.namespaces.keys().cloned().collect();
+        namespaces.insert(settings.default_namespace.clone());
         let mut tasks = store
             .collect(None, |mut record| {
-                policy.add_namespaces(record.namespaces());
+                namespaces.extend(record.namespaces());
                 // The manifests are read later. Those of all records may exceed the memory.
                 record.spec.iter_mut().for_each(|spec| spec.objects.apply.clear());
                 record.needs_reconcile().then_some(record)
@@ -65,11 +64,12 @@ impl Relay {
         let instance = |task: &TaskRecord| task.spec.as_ref().map(|spec| spec.objects.instance.clone());
         let queued = queued.into_iter().filter_map(|task| Some((task.name.clone(), instance(task)?)));
         let queue = FairQueue::new(settings.max_concurrent_tasks, holders, queued);
-        let inner = Arc::new(Reconciler {
+        let mut inner = Reconciler {
             discovery: DiscoveryCache(client.clone(), Mutex::default()),
             client,
             settings,
             policy,
+            namespaces,
             store,
             kept_since,
             watches: Mutex::default(),
@@ -85,20 +85,14 @@ impl Relay {
             log_limit: LogLimit::default(),
             cluster_uid: cluster,
             opened: Instant::now(),
-        });
+        };
         inner.find_output_namespaces().await?;
+        let inner = Arc::new(inner);
         for task in &tasks {
             inner.reconcile(&task.name);
         }
         tokio::spawn(Arc::clone(&inner).review_loop());
         Ok(Self { inner })
-    }
-
-    /// Replaces the policy, or records why the new one cannot be used. The previous policy then stays in force.
-    ///
-    /// New tasks are checked with the new policy. Tasks that exist are read, ended and removed as before.
-    pub fn set_policy(&self, next: Result<ClusterPolicy, String>) {
-        self.inner.policy.set(next);
     }
 
     /// Returns the UID of the namespace `kube-system`.
@@ -110,7 +104,9 @@ impl Relay {
 pub(crate) struct Reconciler {
     pub(crate) client: Client,
     pub(crate) settings: RelaySettings,
-    pub(crate) policy: CurrentPolicy,
+    pub(crate) policy: ClusterPolicy,
+    /// Namespaces that may contain objects of tasks. A former policy may have listed some of them.
+    pub(crate) namespaces: BTreeSet<String>,
     pub(crate) store: RecordStore,
     /// The time since which records are kept, in milliseconds since 1970.
     pub(crate) kept_since: u64,

@@ -96,7 +96,6 @@ fn policy(policy: &ReportedPolicy, since: Option<&String>) -> Markup {
         section {
             h2 { "Policy" }
             @if let Some(since) = since { p { "The relay does not respond. The policy is that of " (texts::time(since)) "." } }
-            @if let Some(error) = &policy.error { p.problem { (limits::printable(error)) } }
             p { "The relay refuses everything else." }
             dl {
                 @for (label, list) in lists { dt { (label) } dd { @if list.is_empty() { "none" } @else { (names(list)) } } }

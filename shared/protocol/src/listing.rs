@@ -63,8 +63,6 @@ pub struct ReportedPolicy {
     pub priority_classes: BTreeSet<String>,
     /// The names of Services that units may call.
     pub services: BTreeSet<String>,
-    /// The reason why a newer policy is not in force.
-    pub error: Option<String>,
 }
 
 impl ReportedPolicy {
@@ -74,9 +72,8 @@ impl ReportedPolicy {
         fn shorten(names: &mut BTreeSet<String>) {
             *names = names.iter().take(MAX_REPORTED).map(|name| message(name)).collect();
         }
-        let namespaces = [self.unit_namespace.as_mut(), self.relay_namespace.as_mut()];
-        let texts = [Some(&mut self.digest), self.error.as_mut()].into_iter().chain(namespaces);
-        texts.flatten().for_each(|text| *text = message(text));
+        let texts = [Some(&mut self.digest), self.unit_namespace.as_mut(), self.relay_namespace.as_mut()];
+        texts.into_iter().flatten().for_each(|text| *text = message(text));
         let namespaces = self.namespaces.into_iter().take(MAX_REPORTED).map(|(name, mut entry)| {
             entry.level = message(&entry.level);
             [&mut entry.service_accounts, &mut entry.image_pull_secrets].into_iter().for_each(shorten);

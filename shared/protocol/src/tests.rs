@@ -116,12 +116,11 @@ fn parts_of_batches_accept_or_reject_additions() {
 #[test]
 fn a_reported_policy_is_limited() {
     let kinds = |count: usize| (0..count).map(|number| format!("{number}\u{1b}")).collect::<BTreeSet<_>>();
-    let reported =
-        ReportedPolicy { kinds: kinds(1_000), error: Some("x".repeat(100_000)), ..ReportedPolicy::default() };
+    let reported = ReportedPolicy { kinds: kinds(1_000), digest: "x".repeat(100_000), ..ReportedPolicy::default() };
     let fitting = reported.fit();
     assert!(fitting.kinds.len() == 200 && fitting.kinds.iter().all(|kind| !kind.contains('\u{1b}')), "{fitting:?}");
     assert!(fitting.is_cut());
-    assert!(fitting.error.is_some_and(|error| error.len() < 10_000));
+    assert!(fitting.digest.len() < 10_000);
     let short = ReportedPolicy { kinds: kinds(3), ..ReportedPolicy::default() }.fit();
     assert!(short.kinds.len() == 3 && !short.is_cut());
 }

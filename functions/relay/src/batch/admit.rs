@@ -33,8 +33,7 @@ impl Reconciler {
         if namespace == self.settings.own_namespace {
             return refuse(format!("the namespace `{namespace}` holds the records of the relay; choose another one"));
         }
-        let policy = self.policy.get();
-        if let Some(violation) = policy.namespace_violation(&namespace) {
+        if let Some(violation) = self.policy.namespace_violation(&namespace) {
             return refuse(format!("{}; {}", violation.why, violation.help));
         }
         check_expressions(&request.body).map_err(ReconcileError::Refused)?;
@@ -47,7 +46,7 @@ impl Reconciler {
         }
         let violations: ManifestCheck =
             if request.body.bind { podspec::bound_violations } else { podspec::manifest_violations };
-        let allowed = self.effective_policy(&policy, &request.body).await?;
+        let allowed = self.effective_policy(&request.body).await?;
         names::clean(&mut request.names);
         let marks = names::object_marks(&request.task, &request.body.instance, &request.names, &[]);
         let until = request.body.until.clone();
@@ -106,8 +105,8 @@ impl Reconciler {
     }
 
     /// Returns the operator's policy, extended by the Secrets of the task and by those with outputs of its instance.
-    async fn effective_policy(&self, policy: &ClusterPolicy, objects: &ObjectTask) -> Result<ClusterPolicy> {
-        let mut allowed = policy.clone();
+    async fn effective_policy(&self, objects: &ObjectTask) -> Result<ClusterPolicy> {
+        let mut allowed = self.policy.clone();
         allowed.secrets.extend(objects.secrets.iter().map(|document| document.name.clone()));
         let reads_outputs = objects.apply.iter().any(|manifest| manifest.to_string().contains(names::OUTPUTS));
         if reads_outputs {

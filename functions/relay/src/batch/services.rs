@@ -37,8 +37,8 @@ impl Reconciler {
         request: &ServiceRequest,
         received: &BatchContext,
     ) -> Result<ServiceResponse> {
-        let (policy, name) = (self.policy.get(), &request.service);
-        let (allowed, path) = target(&policy, request).map_err(ReconcileError::Refused)?;
+        let name = &request.service;
+        let (allowed, path) = target(&self.policy, request).map_err(ReconcileError::Refused)?;
         let proxy = proxy_of(allowed);
         let mut http = http_request(request, &format!("{proxy}{path}")).map_err(ReconcileError::Refused)?;
         let secret = self.authorize(request, http.headers_mut()).await?;
@@ -81,7 +81,7 @@ impl Reconciler {
         let Some(credential) = &request.credential else { return Ok(LogMask::default()) };
         let SecretRef { namespace, name, key, .. } = &credential.secret;
         let namespace = namespace.as_deref().unwrap_or_default();
-        if let Some(violation) = self.policy.get().namespace_violation(namespace) {
+        if let Some(violation) = self.policy.namespace_violation(namespace) {
             return refuse(format!("the Secret of the connection: {violation}"));
         }
         let object_ref = ObjectRef::secret(namespace, name);

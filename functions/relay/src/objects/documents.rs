@@ -77,7 +77,7 @@ impl Reconciler {
         }
         // A task that began before a change of the policy reads the Secrets of its own namespace.
         if namespace != spec.namespace
-            && let Some(violation) = self.policy.get().namespace_violation(namespace)
+            && let Some(violation) = self.policy.namespace_violation(namespace)
         {
             return refused(&format!("{}; copy the Secret into a namespace of the policy", violation.why));
         }

@@ -123,7 +123,7 @@ impl Reconciler {
             let place = format!("{}{location}", kind.resource.kind);
             match kind.api::<DynamicObject>(&self.client, namespace).list_metadata(&labels).await {
                 Ok(list) => found.objects.extend(list.items.iter().filter_map(|it| unmanaged_object(&kind, it))),
-                Err(error) if namespace.is_some_and(|namespace| self.policy.has_lost_right(namespace, &error)) => {
+                Err(error) if namespace.is_some_and(|namespace| self.has_lost_right(namespace, &error)) => {
                     found.forbidden.push(format!("{place}: the relay has no rights there any more"));
                 }
                 Err(error @ kube::Error::Api(_)) => {
@@ -138,7 +138,7 @@ impl Reconciler {
 
     /// Returns the kinds of objects of tasks, each with a namespace that may contain some.
     async fn places(&self, errors: &mut Vec<String>) -> Result<Vec<(ResourceKind, Option<String>)>> {
-        let (policy, mut namespaces) = (self.policy.get(), self.policy.namespaces());
+        let (policy, mut namespaces) = (&self.policy, self.namespaces.clone());
         // In the other namespaces of `bind`, the relay has rights to two kinds only.
         namespaces.retain(|it| policy.namespaces.contains_key(it) || !policy.bind_namespaces.contains(it));
         let mut places = Vec::new();
@@ -164,9 +164,9 @@ impl Reconciler {
 
     /// Returns the kinds that tasks may create and that the cluster serves.
     pub(crate) async fn managed_kinds(&self, errors: &mut Vec<String>) -> Result<Vec<ResourceKind>> {
-        let allowed = self.policy.get();
         let ours = OURS.into_iter().map(str::to_owned);
-        let names: BTreeSet<String> = ours.chain(allowed.kinds.iter().chain(&allowed.cluster_kinds).cloned()).collect();
+        let names: BTreeSet<String> =
+            ours.chain(self.policy.kinds.iter().chain(&self.policy.cluster_kinds).cloned()).collect();
         let mut kinds: Vec<ResourceKind> = Vec::new();
         for name in names {
             let (kind, group) = name.split_once('.').unwrap_or((&name, ""));

@@ -145,13 +145,13 @@ impl Reconciler {
     ) -> (Vec<(Api<Secret>, PartialObjectMeta<Secret>)>, Vec<(String, kube::Error)>) {
         let selector = format!("{INSTANCE}={instance},{PART}={OUTPUT}");
         let (mut all, mut errors) = (Vec::new(), Vec::new());
-        for namespace in self.policy.namespaces() {
-            let api: Api<Secret> = Api::namespaced(self.client.clone(), &namespace);
+        for namespace in &self.namespaces {
+            let api: Api<Secret> = Api::namespaced(self.client.clone(), namespace);
             match api.list_metadata(&ListParams::default().labels(&selector)).await {
                 Ok(found) => all.extend(found.items.into_iter().map(|secret| (api.clone(), secret))),
                 Err(error) => {
-                    if !self.is_namespace_missing(Some(&namespace), &error).await {
-                        errors.push((namespace, error));
+                    if !self.is_namespace_missing(Some(namespace), &error).await {
+                        errors.push((namespace.clone(), error));
                     }
                 }
             }
@@ -160,10 +160,9 @@ impl Reconciler {
     }
 
     /// Adds namespaces of former policies that have sensitive outputs, before any task runs. Forgets those without.
-    pub(crate) async fn find_output_namespaces(&self) -> Result<()> {
-        let policy = self.policy.get();
+    pub(crate) async fn find_output_namespaces(&mut self) -> Result<()> {
         for namespace in self.store.output_namespaces().await? {
-            if policy.namespaces.contains_key(&namespace) {
+            if self.policy.namespaces.contains_key(&namespace) {
                 continue;
             }
             let api: Api<Secret> = Api::namespaced(self.client.clone(), &namespace);
@@ -176,7 +175,7 @@ impl Reconciler {
             match is_empty {
                 // No task runs yet.
                 true => self.store.delete_part(&names::namespace_name(&namespace)).await?,
-                false => self.policy.add_namespaces([namespace]),
+                false => self.namespaces.extend([namespace]),
             }
         }
         Ok(())
@@ -185,7 +184,7 @@ impl Reconciler {
     /// Deletes all Secrets with sensitive outputs of an instance. Continues after an error and returns all of them.
     pub(crate) async fn release(&self, instance: &str) -> Result<()> {
         let (all, errors) = self.output_secrets(instance).await;
-        let unread = |(namespace, error): &(String, kube::Error)| match self.policy.has_lost_right(namespace, error) {
+        let unread = |(namespace, error): &(String, kube::Error)| match self.has_lost_right(namespace, error) {
             true => format!(
                 "the relay has no rights in the namespace `{namespace}` any more, so sensitive outputs may remain \
                  there; the operator of the cluster can grant the rights again, or delete the Secrets with the label \

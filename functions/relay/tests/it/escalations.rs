@@ -117,7 +117,7 @@ async fn escalations() {
     fixture.close().await;
 }
 
-/// Without the admission policy or Pod Security, the relay does not start.
+/// Without the admission policy or Pod Security, or with a wrong policy of its own, the relay does not start.
 #[tokio::test(flavor = "multi_thread")]
 async fn unprotected_namespaces() {
     let fixture = RelayFixture::new("open", &[]).await;
@@ -145,6 +145,10 @@ async fn unprotected_namespaces() {
     until("the end of the policy", async || jobs.create(&dry_run, &job).await.ok()).await;
     assert_eq!(fixture.launch().await, None);
     assert!(fixture.log().contains("does not enforce the ValidatingAdmissionPolicy of the relay"), "{}", fixture.log());
+    fixture.replace_policy("namespaces: {a: {levels: baseline}}");
+    assert_eq!(fixture.launch().await, None);
+    let (wrong, why) = ("/policy.yaml cannot be used: ", "unknown field `levels`");
+    assert!(fixture.log().contains(wrong) && fixture.log().contains(why), "{}", fixture.log());
     fixture.close().await;
 }
 

@@ -23,8 +23,7 @@ pub(crate) use std::time::{Duration, Instant};
 pub(crate) use ebb_protocol::relay::{ManifestFill, ReadyRules};
 pub(crate) use ebb_protocol::{
     Batch, BatchResponse, Callback, CallbackStatus, ClusterListing, EnsureTask, MessageId, ObjectTask, ReasonCode,
-    RelayRequest, RelayResponse, ReportedPolicy, RunningTask, TaskCompletion, TaskId, TaskNames, TaskState, Timestamp,
-    WebhookSecret,
+    RelayRequest, RelayResponse, RunningTask, TaskCompletion, TaskId, TaskNames, TaskState, Timestamp, WebhookSecret,
 };
 pub(crate) use k8s_openapi::api::batch::v1::Job;
 pub(crate) use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, Secret};
@@ -177,10 +176,9 @@ impl RelayFixture {
         self.folder.path().join(name)
     }
 
-    /// Replaces the text of the relay's policy, as a kubelet does.
+    /// Replaces the policy that the relay reads when it starts.
     pub(crate) fn replace_policy(&self, text: &str) {
-        std::fs::write(self.file("next.yaml"), text).unwrap();
-        std::fs::rename(self.file("next.yaml"), self.file("policy.yaml")).unwrap();
+        std::fs::write(self.file("policy.yaml"), text).unwrap();
     }
 
     pub(crate) fn log(&self) -> String {

@@ -15,7 +15,6 @@ mod jobs;
 mod kind_versions;
 mod list_and_delete;
 mod objects;
-mod policy_changes;
 mod reasons;
 #[path = "../../../../tests/src/receiver.rs"]
 #[allow(dead_code, unreachable_pub, reason = "the library of the tests exports it")]

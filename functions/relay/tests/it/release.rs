@@ -81,13 +81,13 @@ fn keeping(object: &str, namespace: &str, instance: &str) -> ObjectTask {
     }
 }
 
-/// The policy no longer lists two namespaces. In one of them, the relay has no rights. In the other one, a sensitive output
-/// outlives the record of its task, and the relay.
+/// A new policy lists no namespace. Tasks that run are read, listed and removed. A sensitive output outlives the record of
+/// its task and the relay in one namespace. In another one, the relay has no rights any more.
 #[tokio::test(flavor = "multi_thread")]
 async fn namespaces_outside_of_the_policy_are_released() {
     let policy = |units: &str| {
-        let [former, denied] = ["former", "denied"].map(|prefix| format!("{prefix}-{units}"));
-        json!({"namespaces": {units: [], (former): [], (denied): []}, "kinds": ["ConfigMap"]})
+        let former = format!("former-{units}");
+        json!({"namespaces": {units: [], (former): []}, "kinds": ["ConfigMap", "Job.batch"]})
     };
     let fixture = RelayFixture::with_policy("outlives", &[], policy).await;
     let (client, units, denied) = (&fixture.client, &*fixture.units, format!("denied-{}", fixture.units));
@@ -98,24 +98,38 @@ async fn namespaces_outside_of_the_policy_are_released() {
     fixture.apply_with_rights(&unit, keeping("map", &former, "instance-1")).await;
     let kept = fixture.result(&unit).await.secrets["kept"].name.clone();
     until("the tombstone", async || (fixture.get(&unit).await == TaskState::Tombstoned).then_some(())).await;
-    fixture.replace_policy(&format!("namespaces: {{{units}: []}}"));
-    let why = format!("no rights in the namespace `{denied}` any more");
-    until("the new policy", async || match fixture.release("instance-2").await {
-        RelayResponse::Unavailable(message) => message.contains(&why).then_some(()),
-        other => panic!("{other:?}"),
-    })
-    .await;
+    let (runs, new) = (name("runs", 1), name("new", 1));
+    fixture.run(&runs, ScriptJob::new(&runs, "echo up; sleep 1000")).await;
+    fixture.wait_for_log(&runs, "up").await;
+    // A former relay has kept an output in the other namespace.
+    let (records, [former_outputs, denied_outputs]) =
+        (fixture.records(), [&former, &denied].map(|namespace| format!("ebb-namespace.{namespace}")));
+    let labels = json!({"ebb.dev/part": "namespace"});
+    create(&records, json!({"metadata": {"name": denied_outputs, "labels": labels}})).await;
+    fixture.replace_policy("kinds: [Job.batch]");
+    fixture.restart().await;
+    let refused = format!(
+        "the namespace `{units}` is not allowed by the policy of the cluster (`namespaces`: none); ask its operator to \
+         run: ebb cluster connect NAME --apply --namespace {units}:baseline"
+    );
+    assert_eq!(fixture.apply(&new, script(&new, "#")).await, RelayResponse::Refused(refused));
+    assert!(matches!(fixture.get(&runs).await, TaskState::Running { .. }));
+    let listed = fixture.send(RelayRequest::List { after: None }).await;
+    assert!(matches!(&listed, RelayResponse::Listing(listing) if listing.tasks[0].objects.len() == 2), "{listed:?}");
+    fixture.delete(&runs).await;
+    let RelayResponse::Unavailable(why) = fixture.release("instance-2").await else { panic!("it can read all") };
+    assert!(why.contains(&format!("no rights in the namespace `{denied}` any more")), "{why}");
     let after = Some("unmanaged".to_owned());
     let RelayResponse::Listing(listing) = fixture.send(RelayRequest::List { after }).await else { panic!("no list") };
     let error = format!("Secret in {denied}: the relay has no rights there any more");
     assert!(listing.errors.contains(&error), "{listing:?}");
     let secrets: Api<Secret> = Api::namespaced(client.clone(), &former);
-    let (records, named) = (fixture.records(), format!("ebb-namespace.{former}"));
-    // The operator has deleted what may remain in one namespace. In the other one, the relay looks until its start.
+    // The operator deletes what may remain in one namespace. In the other one, the relay looks until its start.
+    records.delete(&denied_outputs, &DeleteParams::default()).await.unwrap();
     for is_kept in [true, false] {
         fixture.restart().await;
         assert_eq!(secrets.get_opt(&kept).await.unwrap().is_some(), is_kept);
-        assert_eq!(records.get_opt(&named).await.unwrap().is_some(), is_kept);
+        assert_eq!(records.get_opt(&former_outputs).await.unwrap().is_some(), is_kept);
         assert_eq!(fixture.release("instance-1").await, RelayResponse::Done);
         assert!(secrets.get_opt(&kept).await.unwrap().is_none());
     }

@@ -111,7 +111,4 @@ fn policy_text(text: &mut String, policy: &ReportedPolicy) {
             let _ = writeln!(text, "{key}: {}", printable(&joined(names)));
         }
     }
-    if let Some(error) = &policy.error {
-        let _ = writeln!(text, "A newer policy is not in force: {}", printable(error));
-    }
 }

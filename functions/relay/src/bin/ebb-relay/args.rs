@@ -4,14 +4,14 @@ use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use anyhow::Context as _;
+use anyhow::{Context as _, anyhow};
 use clap::Parser;
 use ebb_protocol::sign::WebhookKeys;
 use ebb_relay::{ClusterPolicy, RelayBootstrap, RelaySettings};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 
-use crate::{attached, policy_file};
+use crate::attached;
 
 /// Executes the tasks of Ebb in a Kubernetes cluster.
 #[derive(Parser)]
@@ -39,10 +39,10 @@ pub(crate) struct RelayArgs {
     /// The context in the kubeconfig; without it, the current one
     #[arg(long, value_name = "NAME", requires = "kubeconfig")]
     context: Option<String>,
-    /// The policy of the operator, as YAML, which is read again when it changes; optional with --attached, whose
-    /// default needs no rights outside of the namespace of tasks
+    /// The policy of the operator, as YAML, which is read once, at the start; optional with --attached, whose default
+    /// needs no rights outside of the namespace of tasks
     #[arg(long, env = "EBB_RELAY_POLICY", value_name = "FILE", required_unless_present = "attached")]
-    pub(crate) policy: Option<PathBuf>,
+    policy: Option<PathBuf>,
     /// A file with the secrets that sign batches: whsec_…, one per line
     #[arg(long, env = "EBB_RELAY_SECRET", value_name = "FILE", conflicts_with = "attached")]
     #[arg(required_unless_present_any = ["attached", "bootstrap_token_file"])]
@@ -93,11 +93,11 @@ impl RelayArgs {
     }
 
     /// Returns the policy of the file, or the default policy of an attached relay.
-    pub(crate) fn initial_policy(&self) -> anyhow::Result<ClusterPolicy> {
-        match &self.policy {
-            Some(file) => policy_file::parse(file, &read(file)?).map_err(anyhow::Error::msg),
-            None => Ok(attached::default_policy(&self.settings.default_namespace)),
-        }
+    pub(crate) fn policy(&self) -> anyhow::Result<ClusterPolicy> {
+        let Some(file) = &self.policy else { return Ok(attached::default_policy(&self.settings.default_namespace)) };
+        let parsed = serde_saphyr::from_str(&read(file)?);
+        // The error repeats its cause, so only its text is used.
+        parsed.map_err(|error| anyhow!("the policy {} cannot be used: {}", file.display(), error.without_snippet()))
     }
 
     pub(crate) fn settings(&self) -> RelaySettings {

@@ -41,9 +41,7 @@ pub(crate) fn default_policy(units: &str) -> ClusterPolicy {
 /// The rules of the chart. Its template completes them in the same way.
 const RULES: &str = include_str!("../../../../../infra/relay/chart/rules.yaml");
 
-/// Creates the namespaces that are missing, and the admission policy for the user of the kubeconfig. A second call
-/// replaces the admission policy. What the API server refuses changes no rule. If its response is lost, the API server may
-/// have a part of the rules.
+/// Creates the namespaces that are missing, and the admission policy for the user of the kubeconfig, or replaces it.
 pub(crate) async fn prepare(client: &Client, settings: &RelaySettings, policy: &ClusterPolicy) -> anyhow::Result<()> {
     let (level, forced) = (policy.level(&settings.default_namespace).name(), PatchParams::apply("ebb").force());
     let labels = json!({"pod-security.kubernetes.io/enforce": level});
@@ -92,9 +90,7 @@ pub(crate) async fn prepare(client: &Client, settings: &RelaySettings, policy: &
     let hint = "units need an admission policy, which your user must be allowed to create";
     let (rules, binding) =
         (manifest("ValidatingAdmissionPolicy", spec), manifest("ValidatingAdmissionPolicyBinding", binding));
-    for how in [forced.clone().dry_run(), forced] {
-        policies.patch(&name, &how, &Patch::Apply(&rules)).await.context(hint)?;
-        bindings.patch(&name, &how, &Patch::Apply(&binding)).await.context(hint)?;
-    }
+    policies.patch(&name, &forced, &Patch::Apply(&rules)).await.context(hint)?;
+    bindings.patch(&name, &forced, &Patch::Apply(&binding)).await.context(hint)?;
     Ok(())
 }

@@ -10,7 +10,7 @@ use anyhow::Context as _;
 use args::KeySource;
 use axum::Router;
 use clap::Parser as _;
-use ebb_relay::{ClusterPolicy, ControlPlaneEndpoint, LeaderAddress, Relay, RelayLease, RelaySettings};
+use ebb_relay::{ClusterPolicy, ControlPlaneEndpoint, LeaderAddress, Relay, RelayLease};
 use kube::Client;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -18,7 +18,6 @@ use tracing_subscriber::EnvFilter;
 
 mod args;
 mod attached;
-mod policy_file;
 
 /// Lines that are not logged: the client's own for each request that fails, which name neither object nor task. The relay
 /// logs an outage of the API server once per 10 s.
@@ -46,15 +45,16 @@ async fn run(options: args::RelayArgs) -> anyhow::Result<()> {
     } else {
         log.json().init()
     }
+    let policy = options.policy()?;
     // Process 1 of a container ends by a signal only if it handles it. The API server may not respond yet.
     let mut end = signal(SignalKind::terminate())?;
-    let Some(pod) = options.pod.clone() else { return Box::pin(work(options, end)).await };
+    let Some(pod) = options.pod.clone() else { return Box::pin(work(options, policy, end)).await };
     let mut lease = tokio::select! {
-        taken = wait_for_lease(&options, &pod) => taken?,
+        taken = wait_for_lease(&options, &policy, &pod) => taken?,
         _ = end.recv() => return Ok(()),
     };
     let worked = tokio::select! {
-        worked = Box::pin(work(options, end)) => worked,
+        worked = Box::pin(work(options, policy, end)) => worked,
         // The tasks of this process must end now.
         why = lease.kept() => return Err(anyhow::Error::msg(why)),
     };
@@ -63,14 +63,14 @@ async fn run(options: args::RelayArgs) -> anyhow::Result<()> {
 }
 
 /// Stands by until the relay of a pod has its lease. A relay that could not work does not become ready.
-async fn wait_for_lease(options: &args::RelayArgs, pod: &str) -> anyhow::Result<RelayLease> {
+async fn wait_for_lease(options: &args::RelayArgs, policy: &ClusterPolicy, pod: &str) -> anyhow::Result<RelayLease> {
     let (leader, client, settings) = (LeaderAddress::default(), options.client().await?, options.settings());
     let taken = async {
         // A relay that ends during an outage of the API server would be restarted after growing pauses.
         while client.apiserver_version().await.is_err() {
             tokio::time::sleep(Duration::from_secs(1)).await;
         }
-        let (units, policy) = (&settings.default_namespace, options.initial_policy()?);
+        let units = &settings.default_namespace;
         ebb_relay::check_admission(&client, units, policy.level(units)).await.map_err(anyhow::Error::msg)?;
         anyhow::Ok(RelayLease::taken(&client, &settings.own_namespace, pod, leader.clone()).await)
     };
@@ -83,17 +83,12 @@ async fn wait_for_lease(options: &args::RelayArgs, pod: &str) -> anyhow::Result<
     }
 }
 
-async fn work(options: args::RelayArgs, mut end: Signal) -> anyhow::Result<()> {
-    let (source, control_plane, policy) = (options.key_source()?, options.control_plane()?, options.initial_policy()?);
-    let settings = options.settings();
+async fn work(options: args::RelayArgs, policy: ClusterPolicy, mut end: Signal) -> anyhow::Result<()> {
+    let (source, control_plane) = (options.key_source()?, options.control_plane()?);
     let (client, relay) = tokio::select! {
-        opened = open(&options, &settings, &policy) => opened?,
+        opened = open(&options, policy) => opened?,
         _ = end.recv() => return Ok(()),
     };
-    if let Some(file) = options.policy.clone() {
-        let attached = options.attached.then(|| (client.clone(), settings));
-        tokio::spawn(policy_file::follow(relay.clone(), file, policy, attached));
-    }
     let (uid, reports) = (relay.cluster_uid().to_owned(), ebb_relay::http::reports(relay.clone()));
     // An attached relay listens on all addresses of a personal machine, so it serves no probes and no metrics.
     let mut routes = match options.attached {
@@ -143,18 +138,14 @@ async fn work(options: args::RelayArgs, mut end: Signal) -> anyhow::Result<()> {
     }
 }
 
-async fn open(
-    options: &args::RelayArgs,
-    settings: &RelaySettings,
-    policy: &ClusterPolicy,
-) -> anyhow::Result<(Client, Relay)> {
-    let client = options.client().await?;
+async fn open(options: &args::RelayArgs, policy: ClusterPolicy) -> anyhow::Result<(Client, Relay)> {
+    let (client, settings) = (options.client().await?, options.settings());
     if options.attached {
-        attached::prepare(&client, settings, policy).await?;
+        attached::prepare(&client, &settings, &policy).await?;
     }
     let (units, level) = (&settings.default_namespace, policy.level(&settings.default_namespace));
     ebb_relay::check_admission(&client, units, level).await.map_err(anyhow::Error::msg)?;
-    let opened = Relay::open(client.clone(), settings.clone(), policy.clone()).await;
+    let opened = Relay::open(client.clone(), settings, policy).await;
     Ok((client, opened.context("cannot open the relay")?))
 }
 
