@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use ebb_protocol::{SecretText, Timestamp};
+use ebb_protocol::{SecretText, Timestamp, limits};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// The longest `retry-after` that is respected.
@@ -35,6 +35,19 @@ pub struct HttpRequest {
     pub timeout: Duration,
     /// The limit of the response body in bytes, usually [`ebb_protocol::limits::RESPONSE_BODY`].
     pub largest: usize,
+}
+
+impl HttpRequest {
+    /// Returns a request with the usual limit of the response body.
+    pub fn new(
+        method: &str,
+        url: impl Into<String>,
+        headers: Vec<(String, String)>,
+        body: Vec<u8>,
+        timeout: Duration,
+    ) -> Self {
+        Self { method: method.to_owned(), url: url.into(), headers, body, timeout, largest: limits::RESPONSE_BODY }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

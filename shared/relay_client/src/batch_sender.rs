@@ -116,15 +116,8 @@ impl BatchSender {
         let mut headers = vec![("content-type".to_owned(), "application/json".to_owned())];
         let signature = sign(cluster.keys.first(), &id, self.clock.now(), &body);
         headers.extend(signature.map(|(name, value)| (name.to_owned(), value)));
-        let url = format!("{url}/v1/batch");
-        let request = HttpRequest {
-            method: "POST".to_owned(),
-            url,
-            headers,
-            body,
-            timeout,
-            largest: limits::BATCH_RESPONSE_BODY,
-        };
+        let mut request = HttpRequest::new("POST", format!("{url}/v1/batch"), headers, body, timeout);
+        request.largest = limits::BATCH_RESPONSE_BODY;
         match self.call.call(request).await.or_else(|error| error.without_body(true)) {
             Ok(response) if (200..=299).contains(&response.status) => {
                 serde_json::from_slice(&response.body).map(ReplyOutcome::Response).map_err(|error| {

@@ -7,7 +7,6 @@ use ebb_documents::template::is_loopback;
 use ebb_egress::{HttpCall, HttpRequest};
 use ebb_engine::Millis;
 use ebb_flow::ports::SteadyTime;
-use ebb_protocol::limits;
 use jsonwebtoken::jwk::{AlgorithmParameters, EllipticCurve, Jwk, KeyAlgorithm, PublicKeyUse};
 use jsonwebtoken::{Algorithm, DecodingKey};
 use serde::Deserialize;
@@ -186,15 +185,7 @@ pub(super) async fn get(
 ) -> Result<Vec<u8>, FetchFailure> {
     let mut headers = vec![("accept".to_owned(), "application/json".to_owned())];
     headers.extend(authorization.map(|value| ("authorization".to_owned(), value)));
-    let (method, body) = ("GET".to_owned(), Vec::new());
-    let request = HttpRequest {
-        method,
-        url: url.to_owned(),
-        headers,
-        body,
-        timeout: FETCH_TIMEOUT,
-        largest: limits::RESPONSE_BODY,
-    };
+    let request = HttpRequest::new("GET", url, headers, Vec::new(), FETCH_TIMEOUT);
     let response = http.call(request).await.map_err(|error| later(format!("{url}: {error}")))?;
     match response.status {
         200 => Ok(response.body),

@@ -5,7 +5,7 @@ use base64::engine::general_purpose::STANDARD;
 use ebb_console::paths;
 use ebb_egress::HttpRequest;
 use ebb_flow::{Env, oauth_error};
-use ebb_protocol::{PendingSignIn, SecretText, is_secret_name, limits};
+use ebb_protocol::{PendingSignIn, SecretText, is_secret_name};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use url::{Url, form_urlencoded};
@@ -141,14 +141,7 @@ impl SignInClient {
             }
         }
         let body = form.finish().into_bytes();
-        Ok(HttpRequest {
-            method: "POST".to_owned(),
-            url: url.into(),
-            headers,
-            body,
-            timeout: FETCH_TIMEOUT,
-            largest: limits::RESPONSE_BODY,
-        })
+        Ok(HttpRequest::new("POST", url, headers, body, FETCH_TIMEOUT))
     }
 
     /// Returns the problem of an issuer that does not accept the client. An operator has to act.

@@ -14,8 +14,7 @@ use tokio::net::{TcpListener, TcpStream};
 use super::*;
 
 fn request(method: &str, url: String) -> HttpRequest {
-    let (method, timeout) = (method.to_owned(), Duration::from_secs(5));
-    HttpRequest { method, url, headers: Vec::new(), body: Vec::new(), timeout, largest: limits::RESPONSE_BODY }
+    HttpRequest::new(method, url, Vec::new(), Vec::new(), Duration::from_secs(5))
 }
 
 fn local() -> HttpClient {

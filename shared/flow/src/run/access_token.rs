@@ -248,17 +248,10 @@ impl TokenClient {
         lease: AccessTokenItem,
         (present, timeout): (Option<KnownToken>, Duration),
     ) -> FlowResult<Result<SecretText, CredentialProblem>> {
-        let (method, url, mut headers) = ("POST".to_owned(), self.url.clone(), self.headers.clone());
+        let mut headers = self.headers.clone();
         let own = self.app.as_ref().and_then(|app| app.token(env.now()));
         headers.extend(own.iter().map(|own| ("authorization".to_owned(), format!("Bearer {}", own.as_str()))));
-        let request = HttpRequest {
-            method,
-            url,
-            headers,
-            body: self.form.as_bytes().to_vec(),
-            timeout,
-            largest: limits::RESPONSE_BODY,
-        };
+        let request = HttpRequest::new("POST", &self.url, headers, self.form.as_bytes().to_vec(), timeout);
         let (granted, now) = match own {
             Some(own) if self.url.is_empty() => (Ok((own, APP_LIFE - APP_SKEW)), env.now()),
             _ => {

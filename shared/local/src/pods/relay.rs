@@ -12,7 +12,7 @@ use std::time::{Duration, Instant, SystemTime};
 use async_trait::async_trait;
 use ebb_egress::{CallError, HttpCall, HttpRequest};
 use ebb_flow::ports::{RelayClient, RelayError, UnitCluster};
-use ebb_protocol::limits::{LOG_TAIL, RESPONSE_BODY};
+use ebb_protocol::limits::LOG_TAIL;
 use ebb_protocol::relay::{EnsureTask, ScriptTask, ServiceRequest, ServiceResponse};
 use ebb_protocol::{Callback, Millis, ReasonCode, RunningTask, TaskId, TaskState};
 use tokio::sync::{Semaphore, SemaphorePermit};
@@ -480,17 +480,11 @@ async fn send_result(
 ) -> Result<(), String> {
     let body = serde_json::to_vec(result).map_err(|error| error.to_string())?;
     let EnsureTask { task, callback, .. } = request;
-    let request = HttpRequest {
-        method: "POST".to_owned(),
-        url: url.to_owned(),
-        headers: vec![
-            ("authorization".to_owned(), format!("Bearer {}", callback.token)),
-            ("content-type".to_owned(), "application/json".to_owned()),
-        ],
-        body,
-        timeout: CALLBACK_TIMEOUT,
-        largest: RESPONSE_BODY,
-    };
+    let headers = vec![
+        ("authorization".to_owned(), format!("Bearer {}", callback.token)),
+        ("content-type".to_owned(), "application/json".to_owned()),
+    ];
+    let request = HttpRequest::new("POST", url, headers, body, CALLBACK_TIMEOUT);
     match call.call(request).await.or_else(|error| error.without_body(false)) {
         Ok(response) if (200..300).contains(&response.status) => Ok(()),
         // These three statuses are temporary. Any other 4xx is the final rejection of the result.

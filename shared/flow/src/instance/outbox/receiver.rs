@@ -12,8 +12,7 @@ use ebb_engine::{Hook, Millis, TargetChange, TargetPhase, Timestamp};
 use ebb_protocol::lifecycle::OutcomeData;
 use ebb_protocol::sign::sign_with;
 use ebb_protocol::{
-    MessageId, OutputValue, RunId, SecretText, TargetKey, TargetStopCause, WebhookKeys, cloudevents, id, limits,
-    rfc3339,
+    MessageId, OutputValue, RunId, SecretText, TargetKey, TargetStopCause, WebhookKeys, cloudevents, id, rfc3339,
 };
 use ebb_store::{NamedKind, PhaseNotice, TargetHead};
 use serde::Serialize;
@@ -220,14 +219,7 @@ async fn post_event(
         cloudevents::event(id.as_str(), &env.settings.source, &event_type, &target.to_string(), time, data);
     let mut headers = vec![("content-type".to_owned(), content_type.to_owned())];
     headers.extend(sign_with(keys, id, env.now(), &body).map(|(name, value)| (name.to_owned(), value)));
-    let request = HttpRequest {
-        method: "POST".to_owned(),
-        url: url.to_owned(),
-        headers,
-        body,
-        timeout: TIMEOUT,
-        largest: limits::RESPONSE_BODY,
-    };
+    let request = HttpRequest::new("POST", url, headers, body, TIMEOUT);
     match send_request(env, (call, None), limited, (request, false), env.now()).await {
         Ok((response, _)) => verdict(&response, env.now()),
         Err(delivery) => delivery,
@@ -343,15 +335,7 @@ impl SubscriptionOrigin<'_> {
             headers.push(("content-type".to_owned(), "application/json".to_owned()));
         }
         headers.extend(self.credential.iter().flat_map(|credential| credential.headers(self.env, self.id, &body)));
-        let url = format!("{}{path}", self.url);
-        let request = HttpRequest {
-            method: method.to_owned(),
-            url,
-            headers,
-            body,
-            timeout: TIMEOUT,
-            largest: limits::RESPONSE_BODY,
-        };
+        let request = HttpRequest::new(method, format!("{}{path}", self.url), headers, body, TIMEOUT);
         let sender = (self.env.egress.as_ref(), self.credential.as_ref());
         send_request(self.env, sender, Some(&self.url), (request, reads), self.begun).await
     }

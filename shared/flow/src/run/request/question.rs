@@ -139,15 +139,7 @@ async fn send(
 ) -> Option<CallResult<(HttpResponse, BytePermit)>> {
     let env = answers.attempt.env;
     let permit = OriginPermit::acquire(env, url).await?;
-    let request = HttpRequest {
-        method: method.to_owned(),
-        url: url.to_owned(),
-        headers,
-        body,
-        timeout,
-        largest: limits::RESPONSE_BODY,
-    };
-    let answer = credential.call(env, request).await;
+    let answer = credential.call(env, HttpRequest::new(method, url, headers, body, timeout)).await;
     permit.end(env);
     Some(answer)
 }

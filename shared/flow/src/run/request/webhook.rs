@@ -86,14 +86,7 @@ pub(crate) async fn post_webhook(
     let begun = env.now();
     telemetry::dispatch_started(run, attempt, begun);
     let RenderedRequest { method, url, describe, line_feed, .. } = &request;
-    let message = HttpRequest {
-        method: method.clone(),
-        url: url.clone(),
-        headers: list.clone(),
-        body,
-        timeout: question::budget(&answers),
-        largest: limits::RESPONSE_BODY,
-    };
+    let message = HttpRequest::new(method, url, list.clone(), body, question::budget(&answers));
     let answer = match credential.call(env, message).await {
         Ok(first) if method == GET => {
             Ok(question::read_pages(&answers, &credential, ("", &request), (url, begun), first).await?)
