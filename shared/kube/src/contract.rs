@@ -23,6 +23,7 @@
 //! - An unschedulable Pod is pending, because a node may become available.
 //! - `Ready: False` is pending, because it does not distinguish slow from failed.
 mod conditions;
+mod facts;
 mod object;
 mod rules;
 

@@ -3,31 +3,14 @@
 
 use std::sync::LazyLock;
 
-use ebb_cel::convert::{CelOutput, from_json, from_owned_json};
-use ebb_cel::{CelVariables, EvaluationError, Expression, Scope, evaluate, parse_checked};
+use ebb_cel::EvaluationError;
+use ebb_cel::convert::from_owned_json;
 use serde::Deserialize;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use crate::contract::conditions;
+use crate::contract::facts::{ContractExpression, ObjectFacts};
 use crate::contract::object::{ObjectReadiness, ObjectView};
-
-/// An expression over `object`, and over facts about it:
-///
-/// - `conditions`, by type, with `status`, `reason`, `message`, `severity`, `word` (the reason, or the type without one) and `text`;
-/// - `current`, which has only the conditions of this generation;
-/// - `vars`, the named values of the contract, and `words`, those of all contracts;
-/// - in `shown`, `why`, the reason of a pending object.
-#[derive(Deserialize)]
-#[serde(try_from = "String")]
-struct ContractExpression(Expression);
-
-impl TryFrom<String> for ContractExpression {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Self, String> {
-        parse_checked(&text, Scope::Contract).map(Self).map_err(|error| format!("`{text}`: {error}"))
-    }
-}
 
 /// One outcome: `ready`, `failed`, `pending`, `await`, `below` or `conditions`. The last three are pending until they are met.
 /// Then the next rule counts, as for a rule whose `if` does not hold.
@@ -199,66 +182,11 @@ impl ContractRule {
     }
 }
 
-/// An object with the variables of expressions about it.
-struct ObjectFacts<'a> {
-    object: ObjectView<'a>,
-    variables: CelVariables<'a>,
-}
-
-impl<'a> ObjectFacts<'a> {
-    fn new(object: ObjectView<'a>, words: &Map<String, Value>) -> Self {
-        let (mut all, mut current) = (Map::new(), Map::new());
-        for it in object.conditions() {
-            // The first one of a type counts.
-            if all.contains_key(it.kind) {
-                continue;
-            }
-            let status = ["True", "False"].into_iter().find(|known| it.is(known)).unwrap_or(it.status);
-            let entry = json!({
-                "status": status, "reason": it.reason, "message": it.message, "severity": it.severity,
-                "word": it.word(), "text": it.describe(),
-            });
-            if !it.is_stale(object) {
-                current.insert(it.kind.to_owned(), entry.clone());
-            }
-            all.insert(it.kind.to_owned(), entry);
-        }
-        let variables = [
-            ("object", from_json(object.0)),
-            ("conditions", from_owned_json(all.into())),
-            ("current", from_owned_json(current.into())),
-            ("words", from_owned_json(words.clone().into())),
-        ];
-        Self { object, variables: variables.into() }
-    }
-
-    /// Computes named values. Each may use those before it.
-    fn add_vars(&mut self, vars: &[(String, ContractExpression)]) {
-        let mut made = Map::new();
-        for (name, expression) in vars {
-            if let Ok(Some(value)) = self.evaluate(expression) {
-                made.insert(name.clone(), value);
-            }
-            self.variables.insert("vars", from_owned_json(made.clone().into()));
-        }
-    }
-
-    /// Returns `None` for an optional without a value.
-    fn evaluate(&self, expression: &ContractExpression) -> Result<Option<Value>, EvaluationError> {
-        Ok(match evaluate(&expression.0, &self.variables)? {
-            CelOutput::Json(value) => Some(value),
-            CelOutput::Bytes(_) | CelOutput::Nothing => None,
-        })
-    }
-
-    fn text(&self, expression: &ContractExpression) -> Result<String, EvaluationError> {
-        Ok(self.evaluate(expression)?.and_then(|value| value.as_str().map(str::to_owned)).unwrap_or_default())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
+
+    use serde_json::json;
 
     use super::*;
 
