@@ -1,65 +1,40 @@
-//! Privilege escalation by a plugin. The relay rejects each case with a reason before it applies anything. The policy is
-//! that of the chart, with more kinds than an operator would allow.
+//! Privilege escalation by a plugin, and wrong tasks. The relay rejects each case with a reason before it applies anything. The
+//! policy is that of the chart, with more kinds than an operator would allow.
+
+use std::collections::BTreeMap;
 
 use k8s_openapi::api::admissionregistration::v1::ValidatingAdmissionPolicyBinding;
 use kube::api::DynamicObject;
 use kube::core::GroupVersionKind;
 use kube::discovery::oneshot;
 use serde::Deserialize;
-use serde_json::Map;
 
 use crate::fixture::*;
+use crate::objects::kept;
 use crate::rights::{grant_role, rule_for};
 
 /// Kinds that must have no object in the namespace of units after the test.
 const KINDS: [(&str, &str); 3] = [("v1", "Pod"), ("apps/v1", "DaemonSet"), ("batch/v1", "Job")];
 
-/// Additions to each part of a script's task, and objects, each with a part of the message of the rejection.
+/// Additions to tasks, by the JSON Pointer of the part. Each has a part of the message of the refusal.
+type Additions = BTreeMap<String, Vec<(Value, String)>>;
+
 #[derive(Deserialize)]
 struct Cases {
-    pods: Vec<(Value, String)>,
-    containers: Vec<(Value, String)>,
-    volumes: Vec<(Value, String)>,
-    metadata: Vec<(Value, String)>,
-    jobs: Vec<(Map<String, Value>, String)>,
-    objects: Vec<(Value, String)>,
+    /// Additions to the task of a script.
+    script: Additions,
+    /// Additions to a task with the ConfigMap `mine`.
+    objects: Additions,
     fine: Vec<Value>,
 }
 
-/// Adds fields or an item to the part of a script's pod template at a JSON Pointer.
-fn add(job: &mut Value, pointer: &str, added: Value) {
-    match (job["spec"]["template"].pointer_mut(pointer).unwrap(), added) {
+/// Adds fields or an item to the part of a manifest or a task at a JSON Pointer.
+fn add(to: &mut Value, pointer: &str, added: Value) {
+    match (to.pointer_mut(pointer).unwrap(), added) {
         (Value::Object(part), Value::Object(fields)) => part.extend(fields),
         (Value::Array(part), item) => part.push(item),
         other => panic!("{other:?}"),
     }
-}
-
-fn rejected_tasks(cases: Cases) -> Vec<(String, ObjectTask)> {
-    let below = |(metadata, message)| (json!({"metadata": metadata}), message);
-    let mut all = Vec::new();
-    for (pointer, additions) in [
-        ("/spec", cases.pods),
-        ("/spec/containers/0", cases.containers),
-        ("/spec/volumes", cases.volumes),
-        ("", cases.metadata.into_iter().map(below).collect()),
-    ] {
-        let added = |fields| {
-            let mut task = script(&name("unit", 1), "#");
-            add(&mut task.apply[0], pointer, fields);
-            task
-        };
-        all.extend(additions.into_iter().map(|(fields, message)| (message, added(fields))));
-    }
-    all.extend(cases.objects.into_iter().map(|(object, message)| (message, objects(vec![object]))));
-    for (metadata, message) in cases.jobs {
-        let mut task = script(&name("unit", 1), "#");
-        task.apply[0]["metadata"].as_object_mut().unwrap().extend(metadata);
-        all.push((message, task));
-    }
-    let elsewhere = ObjectTask { namespace: Some("kube-system".to_owned()), ..script(&name("unit", 1), "#") };
-    all.push(("the namespace `kube-system` is not allowed".to_owned(), elsewhere));
-    all
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -72,10 +47,26 @@ async fn escalations() {
     let relay = fixture.relay_client().await;
     let cases = include_str!("escalations/cases.yaml").replace("RELAY", &format!("{}-relay", fixture.units));
     let cases: Cases = serde_saphyr::from_str(&cases).unwrap();
-    let fine = cases.fine.clone();
-    let rejected = rejected_tasks(cases);
-    let requests = rejected.iter().map(|(_, task)| fixture.request(&name("unit", 1), task.clone()));
-    let responses = fixture.send_all(requests.collect()).await;
+    let foreign = create(&fixture.api::<ConfigMap>(), config_map("foreign")).await;
+    // The manifest itself fits into a record, but not with the data that the relay adds.
+    let mut large = config_map("a");
+    large["data"]["a"] = "x".repeat(290 << 10).into();
+    let mut rejected = vec![("is the limit".to_owned(), kept(vec![large]))];
+    for (task, parts) in
+        [(script(&name("unit", 1), "#"), cases.script), (kept(vec![config_map("mine")]), cases.objects)]
+    {
+        for (pointer, additions) in parts {
+            for (added, reason) in additions {
+                let mut task = json!(task);
+                add(&mut task, &pointer, added);
+                rejected.push((reason, serde_json::from_value(task).unwrap()));
+            }
+        }
+    }
+    let request = |(number, (_, task)): (usize, &(String, ObjectTask))| {
+        fixture.request(&name(&format!("unit-{number}"), 1), task.clone())
+    };
+    let responses = fixture.send_all(rejected.iter().enumerate().map(request).collect()).await;
     let mut wrong = Vec::new();
     // Another level helps a pod that only Pod Security rejects.
     let advice = format!("ebb cluster connect NAME --apply --namespace {}:baseline", fixture.units);
@@ -88,7 +79,13 @@ async fn escalations() {
         }
     }
     assert!(wrong.is_empty(), "{} of {}:\n{}", wrong.len(), rejected.len(), wrong.join("\n"));
-    assert_eq!(fixture.get(&name("unit", 1)).await, TaskState::Unknown);
+    let mut astray = fixture.ensure_of(&name("astray", 1), kept(vec![config_map("mine")]));
+    astray.callback.url = "http://192.0.2.1/".to_owned();
+    let response = fixture.ensure(astray).await;
+    assert!(matches!(&response, RelayResponse::Refused(text) if text.contains("192.0.2.1")), "{response:?}");
+    assert_eq!(fixture.get(&name("unit-0", 1)).await, TaskState::Unknown);
+    assert_eq!(fixture.api::<ConfigMap>().get("foreign").await.unwrap(), foreign);
+    assert_eq!(fixture.api::<ConfigMap>().get_opt("mine").await.unwrap(), None);
     assert!(fixture.records().list(&ListParams::default().labels("ebb.dev/unit")).await.unwrap().items.is_empty());
     for (version, kind) in KINDS {
         let (group, version) = version.rsplit_once('/').unwrap_or(("", version));
@@ -99,15 +96,15 @@ async fn escalations() {
     }
     let jobs: Api<Job> = Api::namespaced(relay, &fixture.units);
     let dry_run = PostParams { dry_run: true, ..Default::default() };
-    for fields in fine {
+    for fields in cases.fine {
         let mut job = script(&name("fine", 1), "#").apply.remove(0);
         let [template, spec] = ["metadata", "spec"].map(|part| fields[part].clone());
         job["spec"]["template"]["metadata"] = template;
         // The volumes of the script are replaced.
         for (pointer, added) in [
-            ("/spec/containers/0", json!({"volumeMounts": null})),
-            ("/spec/initContainers/0", json!({"volumeMounts": null})),
-            ("/spec", spec),
+            ("/spec/template/spec/containers/0", json!({"volumeMounts": null})),
+            ("/spec/template/spec/initContainers/0", json!({"volumeMounts": null})),
+            ("/spec/template/spec", spec),
         ] {
             add(&mut job, pointer, added);
         }
@@ -140,7 +137,7 @@ async fn unprotected_namespaces() {
     let (jobs, dry_run) =
         (Api::<Job>::namespaced(relay, &fixture.units), PostParams { dry_run: true, ..Default::default() });
     let mut job = script(&name("unit", 1), "#").apply.remove(0);
-    add(&mut job, "/spec", json!({"nodeName": "node"}));
+    add(&mut job, "/spec/template/spec", json!({"nodeName": "node"}));
     let job = serde_json::from_value(job).unwrap();
     until("the end of the policy", async || jobs.create(&dry_run, &job).await.ok()).await;
     assert_eq!(fixture.launch().await, None);
@@ -214,7 +211,7 @@ async fn permitted_scripts_and_secrets() {
     let reader = |unit: &str, secret: &str| {
         let mut task = script(&name(unit, 1), "sleep 1000");
         let source = json!({"secretRef": {"name": secret, "optional": true}});
-        add(&mut task.apply[0], "/spec/containers/0", json!({"envFrom": [source]}));
+        add(&mut task.apply[0], "/spec/template/spec/containers/0", json!({"envFrom": [source]}));
         task
     };
     fixture.apply(&name("reader", 1), reader("reader", "theirs")).await;

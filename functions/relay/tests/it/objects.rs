@@ -2,8 +2,6 @@
 
 use ebb_protocol::{ObjectCount, ObjectOutput, ObjectRemoval, TaskWait, WaitResolution};
 use k8s_openapi::api::rbac::v1::RoleBinding;
-use serde::Deserialize;
-use serde_json::Map;
 
 use crate::fixture::*;
 
@@ -64,49 +62,6 @@ async fn applied_ready_and_removed() {
     maps.delete("taken", &DeleteParams::default()).await.unwrap();
     // A removed task does not start again.
     assert_eq!(fixture.state(fixture.request(&unit, kept(manifests))).await, TaskState::Tombstoned);
-    fixture.close().await;
-}
-
-/// Fields of a task, each with the unit and a part of the message, and fields of the Job of a script.
-#[derive(Deserialize)]
-struct RejectedTasks {
-    tasks: Vec<(String, Map<String, Value>, String)>,
-    jobs: Vec<(String, Value)>,
-}
-
-/// The relay rejects these tasks before it applies anything.
-#[tokio::test(flavor = "multi_thread")]
-async fn rejected_tasks() {
-    let fixture = RelayFixture::new("rejected", &[]).await;
-    let foreign = create(&fixture.api::<ConfigMap>(), map("foreign")).await;
-    let RejectedTasks { tasks, jobs } = serde_saphyr::from_str(include_str!("objects/rejected.yaml")).unwrap();
-    let task = |fields: Map<String, Value>| -> ObjectTask {
-        let mut task = json!(kept(vec![map("mine")]));
-        task.as_object_mut().unwrap().extend(fields);
-        serde_json::from_value(task).unwrap()
-    };
-    let mut cases: Vec<_> = tasks.into_iter().map(|(unit, fields, message)| (unit, task(fields), message)).collect();
-    cases.extend(jobs.into_iter().map(|(field, value)| {
-        let mut task = script(&name("pods", 1), "#");
-        task.apply[0]["spec"][&field] = value;
-        ("pods".to_owned(), task, format!("spec.{field}: "))
-    }));
-    // The manifest itself fits into a record, but not with the data that the relay adds.
-    let mut large = map("a");
-    large["data"]["a"] = "x".repeat(290 << 10).into();
-    cases.push(("large".to_owned(), kept(vec![large]), "is the limit".to_owned()));
-    for (unit, task, message) in cases {
-        let unit = name(&unit, 1);
-        let response = fixture.apply(&unit, task).await;
-        assert!(matches!(&response, RelayResponse::Refused(text) if text.contains(&message)), "{unit:?}: {response:?}");
-        assert_eq!(fixture.get(&unit).await, TaskState::Unknown);
-    }
-    let mut foreign_callback = fixture.ensure_of(&name("astray", 1), kept(vec![map("mine")]));
-    foreign_callback.callback.url = "http://192.0.2.1/".to_owned();
-    let response = fixture.ensure(foreign_callback).await;
-    assert!(matches!(&response, RelayResponse::Refused(text) if text.contains("192.0.2.1")), "{response:?}");
-    assert_eq!(fixture.api::<ConfigMap>().get("foreign").await.unwrap(), foreign);
-    assert_eq!(fixture.api::<ConfigMap>().get_opt("mine").await.unwrap(), None);
     fixture.close().await;
 }
 
