@@ -4,6 +4,8 @@ use std::net::SocketAddr;
 use std::num::{NonZeroUsize, ParseIntError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use clap::{Args as _, FromArgMatches as _};
+
 /// Missing heartbeats after which a script counts as lost: three minutes at 15 s.
 const LOST_HEARTBEATS: u32 = 12;
 /// The shortest time without a heartbeat after which a script counts as lost.
@@ -76,20 +78,11 @@ fn socket_url(text: &str) -> Result<String, String> {
 impl RelaySettings {
     /// Returns the defaults, for tests. The hosts of callbacks are empty.
     pub fn new(own_namespace: &str, default_namespace: &str, advertise_url: &str) -> Self {
-        Self {
-            own_namespace: own_namespace.to_owned(),
-            default_namespace: default_namespace.to_owned(),
-            advertise_url: advertise_url.to_owned(),
-            callback_hosts: Vec::new(),
-            max_concurrent_tasks: const { NonZeroUsize::new(100).expect("it is not 0") },
-            heartbeat: Duration::from_secs(15),
-            report_retry: Duration::from_secs(600),
-            pod_start_timeout: Duration::from_secs(60),
-            scheduling_timeout: None,
-            api_server_request_timeout: Duration::from_secs(60),
-            cluster: "NAME".to_owned(),
-            step_timeout: STEP_TIMEOUT,
-        }
+        let given = ["", "--namespace", own_namespace, "--unit-namespace", default_namespace];
+        let required = ["--callback-hosts", "", "--advertise-url", "http://127.0.0.1:1"];
+        let parsed = Self::augment_args(clap::Command::new("relay")).get_matches_from([&given[..], &required].concat());
+        let settings = Self::from_arg_matches(&parsed).expect("the arguments are those of the settings");
+        Self { callback_hosts: Vec::new(), advertise_url: advertise_url.to_owned(), ..settings }
     }
 
     /// Returns the time without a heartbeat after which a script counts as lost.
