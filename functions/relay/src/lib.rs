@@ -61,5 +61,5 @@ pub(crate) use task::store::VersionedRecord;
 pub(crate) use task::task_waits;
 pub use transport::http;
 pub use transport::identity::{RelayBootstrap, registered_keys};
-pub use transport::poll::{ControlPlaneEndpoint, poll};
+pub use transport::poll::poll;
 pub use transport::standby::stand_by;

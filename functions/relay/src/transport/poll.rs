@@ -29,29 +29,22 @@ const IDLE_AFTER: Duration = Duration::from_secs(60);
 /// Bytes around the reply of a poll.
 const ENVELOPE: usize = 32 << 10;
 
-#[derive(Clone, Debug)]
-pub struct ControlPlaneEndpoint {
-    /// The URL of the API, without `/v1`.
-    pub url: String,
-    /// The name of the cluster in the control plane.
-    pub cluster: String,
-    /// The first key signs. Batches may be encrypted with any of them.
-    pub keys: WebhookKeys,
-}
-
-/// Polls for batches and executes them until the future is dropped. A failed request is repeated with growing pauses.
-/// Batches in progress are still completed then, and their replies sent.
+/// Polls the API at `url` for batches and executes them until the future is dropped. A failed request is repeated with growing
+/// pauses. Batches in progress are still completed then, and their replies sent. `cluster` is the name of the cluster in the
+/// control plane.
 ///
 /// # Errors
 /// Returns an error if no HTTP client can be created.
-pub async fn poll(relay: Relay, endpoint: ControlPlaneEndpoint) -> Result<()> {
-    Arc::new(PollClient::new(relay, endpoint)?).fetch_batches().await;
+pub async fn poll(relay: Relay, url: &str, cluster: String, keys: WebhookKeys) -> Result<()> {
+    Arc::new(PollClient::new(relay, url, cluster, keys)?).fetch_batches().await;
     Ok(())
 }
 
 struct PollClient {
     relay: Relay,
-    endpoint: ControlPlaneEndpoint,
+    cluster: String,
+    /// The first key signs. Batches may be encrypted with any of them.
+    keys: WebhookKeys,
     http: reqwest::Client,
     url: String,
     /// Batches whose replies are not delivered yet.
@@ -61,10 +54,10 @@ struct PollClient {
 }
 
 impl PollClient {
-    fn new(relay: Relay, endpoint: ControlPlaneEndpoint) -> Result<Self> {
-        let url = format!("{}/v1/clusters/{}/poll", endpoint.url.trim_end_matches('/'), endpoint.cluster);
+    fn new(relay: Relay, url: &str, cluster: String, keys: WebhookKeys) -> Result<Self> {
+        let url = format!("{}/v1/clusters/{cluster}/poll", url.trim_end_matches('/'));
         let (in_flight, senders) = (Mutex::default(), Semaphore::new(SENDERS));
-        Ok(Self { relay, endpoint, http: http_client()?, url, in_flight, senders, idle_after: IDLE_AFTER })
+        Ok(Self { relay, cluster, keys, http: http_client()?, url, in_flight, senders, idle_after: IDLE_AFTER })
     }
 
     async fn fetch_batches(self: &Arc<Self>) {
@@ -113,7 +106,7 @@ impl PollClient {
         let client = Arc::clone(self);
         tokio::spawn(async move {
             let in_transit = transit + Duration::from_millis(sealed.age_ms);
-            let outcome = match sealed.open(&client.endpoint.keys, &client.endpoint.cluster) {
+            let outcome = match sealed.open(&client.keys, &client.cluster) {
                 Some(batch) => http::execute_batch(&client.relay, batch, in_transit).await,
                 None => {
                     METRICS.batches_rejected.inc();
@@ -151,7 +144,7 @@ impl PollClient {
         let body = serde_json::to_vec(poll).map_err(|error| error.to_string())?;
         let id = MessageId::parse(&format!("poll-{:016x}", rand::random::<u64>()));
         let id = id.map_err(|error| error.to_string())?;
-        let signed = sign(self.endpoint.keys.first(), &id, Timestamp(now_ms()), &body);
+        let signed = sign(self.keys.first(), &id, Timestamp(now_ms()), &body);
         let request_timeout = TRANSPORT + Duration::from_millis(poll.wait_ms.unwrap_or(0));
         let mut request = self.http.post(&self.url).header("content-type", "application/json");
         for (name, value) in signed {
@@ -191,8 +184,7 @@ mod tests {
         let routes = Router::new().route("/v1/clusters/eu/poll", poll);
         tokio::spawn(async move { axum::serve(listener, routes).await });
         let keys = WebhookSecret::from_bytes(&[7; 32]).unwrap().into();
-        let endpoint = ControlPlaneEndpoint { url, cluster: "eu".to_owned(), keys };
-        PollClient::new(TestApi::silent().relay().await, endpoint).unwrap()
+        PollClient::new(TestApi::silent().relay().await, &url, "eu".to_owned(), keys).unwrap()
     }
 
     #[tokio::test]

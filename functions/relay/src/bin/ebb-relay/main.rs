@@ -10,7 +10,7 @@ use anyhow::Context as _;
 use args::KeySource;
 use axum::Router;
 use clap::Parser as _;
-use ebb_relay::{ClusterPolicy, ControlPlaneEndpoint, LeaderAddress, Relay, RelayLease};
+use ebb_relay::{ClusterPolicy, LeaderAddress, Relay, RelayLease};
 use kube::Client;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -106,7 +106,7 @@ async fn work(options: args::RelayArgs, policy: ClusterPolicy, mut end: Signal) 
             KeySource::Bootstrap(bootstrap) => ebb_relay::registered_keys(&client, &uid, &bootstrap).await?,
         };
         match control_plane {
-            Some((url, cluster)) => Ok(ebb_relay::poll(relay, ControlPlaneEndpoint { url, cluster, keys }).await?),
+            Some((url, cluster)) => Ok(ebb_relay::poll(relay, &url, cluster, keys).await?),
             None => {
                 registered.get_or_init(|| keys);
                 std::future::pending::<anyhow::Result<()>>().await
