@@ -105,8 +105,7 @@ impl LocalRelay {
         let pods = state.join("pods");
         let inner = Arc::new(RelayShared { pods, options, supervisor_config: config, watches, starts, running });
         for unit in files::names(&inner.pods)? {
-            for attempt in inner.attempts(&unit)? {
-                let name = TaskId { unit: unit.clone(), attempt };
+            for name in inner.tasks(&unit)? {
                 let task = inner.task_folder(&name);
                 if !task.acknowledged().exists() && !task.tombstone().exists() {
                     inner.watch(&name);
@@ -144,8 +143,7 @@ impl LocalRelay {
         for unit in files::names(&inner.pods)? {
             let folder = inner.pods.join(&unit);
             let _lock = start::lock_unit(&folder).await?;
-            for attempt in inner.attempts(&unit)? {
-                let name = TaskId { unit: unit.clone(), attempt };
+            for name in inner.tasks(&unit)? {
                 let task = inner.task_folder(&name);
                 let since = [task.acknowledged(), task.tombstone()]
                     .iter()
@@ -159,7 +157,7 @@ impl LocalRelay {
                     pruned += 1;
                 }
             }
-            if inner.attempts(&unit)?.is_empty() {
+            if inner.tasks(&unit)?.is_empty() {
                 // A process that waits for the lock detects the removed file and creates a new one.
                 std::fs::remove_dir_all(&folder).map_err(|error| PodsError::io(&folder, error))?;
             }
@@ -243,23 +241,18 @@ impl RelayShared {
         let received = Instant::now();
         let lock = start::lock_unit(&self.pods.join(&name.unit)).await.map_err(busy)?;
         let task = self.task_folder(&name);
-        let attempts = self.attempts(&name.unit).map_err(busy)?;
-        match task.state().map_err(busy)? {
-            FolderState::Absent => {}
-            FolderState::Ended(result) => return Ok(TaskState::Ended(result)),
-            FolderState::Tombstoned => return Ok(TaskState::Tombstoned),
-            FolderState::Running | FolderState::Waiting | FolderState::Lost => {
-                self.watch(&name);
-                return self.state(&name).map_err(busy);
+        match self.state(&name).map_err(busy)? {
+            TaskState::Unknown => {}
+            known => {
+                if let TaskState::Running { .. } = known {
+                    self.watch(&name);
+                }
+                return Ok(known);
             }
         }
-        if attempts.iter().any(|attempt| *attempt > name.attempt) {
-            return Ok(TaskState::Tombstoned);
-        }
-        for attempt in attempts.into_iter().filter(|attempt| *attempt < name.attempt) {
-            let lower = TaskId { unit: name.unit.clone(), attempt };
+        for lower in self.tasks(&name.unit).map_err(busy)?.into_iter().filter(|lower| lower.attempt < name.attempt) {
             if let TaskState::Running { .. } = self.terminate(&lower, LOWER_GRACE).await.map_err(busy)? {
-                return Err(RelayError::Busy(format!("attempt {attempt} does not end")));
+                return Err(RelayError::Busy(format!("attempt {} does not end", lower.attempt)));
             }
         }
         if received.elapsed() >= Duration::from_millis(request.valid_for_ms) {
@@ -340,7 +333,7 @@ impl RelayShared {
     fn state(&self, name: &TaskId) -> Result<TaskState, PodsError> {
         let task = self.task_folder(name);
         Ok(match task.state()? {
-            FolderState::Absent if self.attempts(&name.unit)?.iter().any(|other| *other > name.attempt) => {
+            FolderState::Absent if self.tasks(&name.unit)?.iter().any(|other| other.attempt > name.attempt) => {
                 TaskState::Tombstoned
             }
             FolderState::Absent => TaskState::Unknown,
@@ -351,9 +344,10 @@ impl RelayShared {
     }
 
     /// Returns the attempts of a unit that have a folder.
-    fn attempts(&self, unit: &str) -> Result<Vec<u32>, PodsError> {
+    fn tasks(&self, unit: &str) -> Result<Vec<TaskId>, PodsError> {
         let names = files::names(&self.pods.join(unit))?;
-        Ok(names.iter().filter_map(|name| name.parse().ok()).collect())
+        let attempts = names.iter().filter_map(|name| name.parse().ok());
+        Ok(attempts.map(|attempt| TaskId { unit: unit.to_owned(), attempt }).collect())
     }
 
     /// Watches the task until its result is acknowledged, unless a watch exists.
