@@ -1,7 +1,6 @@
 //! A state folder, a control plane that receives callbacks, and requests.
 
 use std::future::Future;
-use std::path::PathBuf;
 use std::sync::Mutex;
 
 use async_trait::async_trait;
@@ -21,7 +20,7 @@ pub(crate) use ebb_protocol::callback::{Callback, CallbackStatus, ReasonCode};
 pub(crate) use ebb_protocol::relay::{EnsureTask, ScriptInput, ScriptTask, TaskState};
 pub(crate) use ebb_protocol::value::UnitValue;
 pub(crate) use std::fs;
-pub(crate) use std::path::Path;
+pub(crate) use std::path::{Path, PathBuf};
 pub(crate) use std::sync::Arc;
 pub(crate) use std::time::Duration;
 

@@ -7,9 +7,11 @@ fn counted(file: &Path, then: &str) -> EnsureTask<ScriptTask> {
     sh(&format!("echo $$ >>{}; {then}", file.display()))
 }
 
-/// A folder that scripts can write to: their `/tmp` is private.
-fn count() -> tempfile::TempDir {
-    tempfile::Builder::new().prefix("ebb-test-").tempdir_in("/var/tmp").unwrap()
+/// A folder that scripts can write to, because their `/tmp` is private, and a file in it.
+fn count() -> (tempfile::TempDir, PathBuf) {
+    let folder = tempfile::Builder::new().prefix("ebb-test-").tempdir_in("/var/tmp").unwrap();
+    let file = folder.path().join("runs");
+    (folder, file)
 }
 
 fn runs(file: &Path) -> usize {
@@ -17,8 +19,7 @@ fn runs(file: &Path) -> usize {
 }
 
 pub(crate) async fn ensure_is_idempotent(fixture: PodsFixture) {
-    let counts = count();
-    let file = counts.path().join("runs");
+    let (_counts, file) = count();
     let request = counted(&file, "sleep 0.3");
     assert!(matches!(fixture.ensure(request.clone()).await, TaskState::Running { .. }));
     assert!(matches!(fixture.ensure(request.clone()).await, TaskState::Running { .. }));
@@ -37,8 +38,7 @@ pub(crate) async fn ensure_is_idempotent(fixture: PodsFixture) {
 }
 
 pub(crate) async fn many_at_once(fixture: PodsFixture) {
-    let counts = count();
-    let file = counts.path().join("runs");
+    let (_counts, file) = count();
     // Two relays on one state share no memory.
     let second = LocalRelay::open(fixture.state.path(), options(fixture.control.clone())).unwrap();
     let request = counted(&file, "sleep 0.1");
@@ -70,8 +70,7 @@ pub(crate) async fn requests_do_not_wait_for_starts(fixture: PodsFixture) {
 }
 
 pub(crate) async fn cancel_before_ensure(fixture: PodsFixture) {
-    let counts = count();
-    let file = counts.path().join("runs");
+    let (_counts, file) = count();
     let request = counted(&file, "");
     assert_eq!(fixture.get(&request.task).await, TaskState::Unknown);
     assert_eq!(fixture.cancel(&request.task, Duration::ZERO).await, TaskState::Tombstoned);
@@ -83,8 +82,7 @@ pub(crate) async fn cancel_before_ensure(fixture: PodsFixture) {
 }
 
 pub(crate) async fn higher_attempts_replace_lower(fixture: PodsFixture) {
-    let counts = count();
-    let file = counts.path().join("runs");
+    let (_counts, file) = count();
     let first = counted(&file, "echo up; sleep 1000");
     fixture.starts(&first, "up").await;
     let third = attempt(3, counted(&file, &format!("! kill -0 $(head -n1 {})", file.display())));
@@ -97,7 +95,7 @@ pub(crate) async fn higher_attempts_replace_lower(fixture: PodsFixture) {
 }
 
 pub(crate) async fn cancel_races_ensure(fixture: PodsFixture) {
-    let counts = count();
+    let (counts, _) = count();
     for round in 0..8 {
         let file = counts.path().join(format!("runs-{round}"));
         let mut request = counted(&file, "sleep 1000");
