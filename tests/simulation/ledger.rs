@@ -111,6 +111,8 @@ pub struct LedgerState {
     pub(super) repeated: BTreeSet<String>,
     /// The revisions of requests that may end no complete resource.
     pub(super) keeping: BTreeSet<String>,
+    /// The numbers of updates and deletions that a protected resource has prevented, of permitted ends of targets with a
+    /// protected resource, and of complete resources that updates have ended.
     pub(super) kept: [u64; 4],
     /// The attempts of wrong undos before an operator corrected them, by key.
     pub(super) corrected: BTreeMap<String, u32>,
@@ -119,6 +121,8 @@ pub struct LedgerState {
     /// The upgrades that were requested and have not begun, and the last ones that were accepted: UIDs and plugins.
     pub(super) upgrades: BTreeSet<(String, String)>,
     pub(super) upgraded: BTreeMap<String, String>,
+    /// The numbers of repairs by a document, of successes of the undos that they have corrected, of upgrades of targets of
+    /// sources, and of later documents that have kept the version.
     pub(super) repaired: [u64; 4],
     /// The numbers of requests for a generation that were accepted, and that came too late, and of operations on selected
     /// instances whose name another one had.

@@ -18,18 +18,10 @@ pub struct SimReport {
     pub injection_points: Vec<u64>,
     pub notifications: BTreeSet<String>,
     pub attempts: u64,
-    /// The numbers of requests for a generation that were accepted, and that came too late, and of operations on selected
-    /// instances whose name another one had.
-    pub conditional: [u64; 3],
-    /// The numbers of attempts for an entry of a list, of waits for a slot, of requests to the provider with an answer to a
-    /// challenge and with a signature of AWS, and of targets that lists of senders have ended.
-    pub reached: [u64; 5],
-    /// The numbers of updates and deletions that a protected resource has prevented, of permitted ends of targets with a
-    /// protected resource, and of complete resources that updates have ended.
-    pub kept: [u64; 4],
-    /// The numbers of repairs by a document, of successes of the undos that they have corrected, of upgrades of targets of
-    /// sources, and of later documents that have kept the version.
-    pub repaired: [u64; 4],
+    /// The counts `conditional`, `kept` and `repaired` of [`LedgerState`], with the numbers of attempts for an entry of a
+    /// list, of waits for a slot, of requests to the provider with an answer to a challenge and with a signature of AWS,
+    /// and of targets that lists of senders have ended.
+    pub reached: Vec<u64>,
     pub invocations: u64,
     pub violations: Vec<String>,
     /// The events, with their times.
@@ -185,16 +177,15 @@ fn report(simulation: &Simulation) -> SimReport {
     let (trace, slot_waits) = (simulation.trace(), simulation.table.state().slot_waits);
     let state = simulation.ledger.state();
     let entries = state.attempts.iter().filter(|one| one.unit.plan.entry.is_some()).count();
+    let others = [entries as u64, slot_waits, state.authenticated[0], state.authenticated[1], state.origins.ended];
+    let counts = [&state.conditional[..], &others, &state.kept, &state.repaired];
     SimReport {
         instances: state.instances.len() as u64,
         injected: simulation.faults.injected(),
         injection_points: simulation.faults.injection_points(),
         notifications: state.notifications.iter().map(|notification| notification.kind.clone()).collect(),
         attempts: state.attempts.len() as u64,
-        conditional: state.conditional,
-        reached: [entries as u64, slot_waits, state.authenticated[0], state.authenticated[1], state.origins.ended],
-        kept: state.kept,
-        repaired: state.repaired,
+        reached: counts.concat(),
         invocations: simulation.functions.invocations(),
         violations: state.violations.clone(),
         trace,
