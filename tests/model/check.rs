@@ -30,7 +30,7 @@ fn passed_over(place: &ModelSimulation) -> Option<String> {
             Hook::PreStart | Hook::PostStart => true,
             hook => plan.hook_plan(hook).is_some_and(|(hook, _)| hook.units[unit.0 as usize].undoes.is_empty()),
         };
-        let success = record.result.as_ref().is_some_and(|result| result.outcome == AttemptOutcome::Succeeded);
+        let success = record.outcome() == Some(AttemptOutcome::Succeeded);
         let Some(head) = table.head(run) else { continue };
         let passed = head.attempt(*unit) > *attempt || head.failed.contains(unit);
         if setup && success && passed {

@@ -46,6 +46,16 @@ pub struct AttemptRecord {
 }
 
 impl AttemptRecord {
+    /// Returns the first result and the further ones.
+    pub fn results(&self) -> impl Iterator<Item = &AttemptResult> {
+        self.result.iter().chain(&self.further_results)
+    }
+
+    /// Returns the outcome of the first result.
+    pub fn outcome(&self) -> Option<AttemptOutcome> {
+        self.result.as_ref().map(|result| result.outcome)
+    }
+
     /// Returns true if nothing but a start shows that a request of the attempt may have been sent. A second sender of an attempt
     /// with a start records a lease first.
     pub fn is_unsent(&self) -> bool {

@@ -96,9 +96,8 @@ pub fn successes(attempts: &[&AttemptRecord]) -> Vec<OutputStorage> {
     let mut made: Vec<(Timestamp, &str, &OutputStorage)> = Vec::new();
     let mut parts: Vec<(Timestamp, &OutputStorage)> = Vec::new();
     for record in attempts {
-        let results = record.result.iter().chain(&record.further_results);
         let before = made.len();
-        let successes = results.filter(|result| result.outcome == AttemptOutcome::Succeeded);
+        let successes = record.results().filter(|result| result.outcome == AttemptOutcome::Succeeded);
         made.extend(successes.map(|result| (result.at, result.digest.as_str(), &result.outputs)));
         if made.len() == before {
             let failed = record.result.as_ref().filter(|result| !result.outputs.is_empty());

@@ -63,8 +63,7 @@ impl MadeInstances {
         // No record shows that a controller got its request.
         self.may_be_more |= action.interface == PluginInterface::Controller;
         for record in attempts {
-            let results = || record.result.iter().chain(&record.further_results);
-            let recorded = results().flat_map(|result| &result.made).chain(&record.instances.made);
+            let recorded = record.results().flat_map(|result| &result.made).chain(&record.instances.made);
             let ids: BTreeSet<String> = recorded.cloned().collect();
             if ids.is_empty() {
                 // The plugin did not get a request that was not startable. One that it has rejected may have made a part.
@@ -73,7 +72,7 @@ impl MadeInstances {
                 }
                 self.may_be_more = true;
             }
-            let made_at = results().map(|result| result.at).chain(record.posted).max().unwrap_or_default();
+            let made_at = record.results().map(|result| result.at).chain(record.posted).max().unwrap_or_default();
             self.listed_by = self.listed_by.max(made_at.plus(Millis(action.max_processing_time_ms)));
             self.ids.extend(ids);
         }
@@ -244,14 +243,10 @@ fn was_rejected(run: &Run, earlier: &EarlierRun, at: UnitRef, attempts: &[&Attem
     // The record of the last attempt of a cancelled unit can be missing.
     let has_ended = match head.status(Unit(at.unit)) {
         UnitProgress::Failed => true,
-        UnitProgress::Open(_) => attempts.last().is_some_and(|record| is_cancelled(record)),
+        UnitProgress::Open(_) => attempts.last().and_then(|last| last.outcome()) == Some(AttemptOutcome::Cancelled),
         UnitProgress::Done => false,
     };
     is_webhook && has_ended && !attempts.is_empty() && attempts.iter().all(|record| made_nothing(record))
-}
-
-fn is_cancelled(record: &AttemptRecord) -> bool {
-    record.result.as_ref().is_some_and(|result| result.outcome == AttemptOutcome::Cancelled)
 }
 
 /// Returns true if an attempt failed with a status 4xx of its server, or because its request was not allowed to be sent. A

@@ -66,7 +66,7 @@ fn is_unknown(record: &AttemptRecord) -> bool {
 fn has_unknown<'r>(unit: &UnitPlan, records: impl DoubleEndedIterator<Item = &'r AttemptRecord>) -> bool {
     let describes = matches!(&unit.action, Action::Webhook(webhook) if webhook.describe.is_some());
     let decides = |record: &AttemptRecord| {
-        let is_success = record.result.as_ref().is_some_and(|result| result.outcome == AttemptOutcome::Succeeded);
+        let is_success = record.outcome() == Some(AttemptOutcome::Succeeded);
         describes && (is_success || record.wait.is_some() || record.posted.is_some())
     };
     let records: Vec<&AttemptRecord> = records.collect();
@@ -74,7 +74,7 @@ fn has_unknown<'r>(unit: &UnitPlan, records: impl DoubleEndedIterator<Item = &'r
     let has_outputs = |record: &AttemptRecord| {
         record.wait.is_some()
             || record.reported != OutputStorage::Nothing
-            || record.result.iter().chain(&record.further_results).any(|result| result.has_outputs)
+            || record.results().any(|result| result.has_outputs)
     };
     let sent = records.iter().filter(|record| record.posted.is_some()).count();
     if describes && sent == 1 && !records.iter().any(|record| has_outputs(record)) {
@@ -205,8 +205,7 @@ fn can_be_unconfirmed(plan: &Plan, unit: &UnitPlan) -> bool {
 }
 
 fn has_weak_result(unit: &UnitPlan, record: &AttemptRecord) -> bool {
-    let mut results = record.result.iter().chain(&record.further_results);
-    results.any(|result| {
+    record.results().any(|result| {
         let grade = result.removal.as_ref().map(|removal| removal.grade);
         let is_overridden = result.reason.as_ref().is_some_and(|reason| reason.code == ReasonCode::Overridden);
         let is_skipped = result.outcome == AttemptOutcome::Skipped && unit.when.is_some();
@@ -295,8 +294,7 @@ fn evidence(plan: &Plan, runs: &RecordedRuns, at: UnitRef) -> Option<RemovalEvid
     let last = run.head.attempt(unit);
     let mut found: Vec<(Attempt, RemovalEvidence)> = Vec::new();
     for (_, attempt, record) in records {
-        let results = record.result.iter().chain(&record.further_results);
-        let successes = results.filter(|result| result.outcome == AttemptOutcome::Succeeded);
+        let successes = record.results().filter(|result| result.outcome == AttemptOutcome::Succeeded);
         let removed =
             successes.filter_map(|result| result.removal.as_deref().cloned().or_else(|| usual_evidence(undo)));
         found.extend(removed.map(|evidence| (*attempt, evidence)));

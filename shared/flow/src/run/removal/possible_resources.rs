@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use ebb_documents::plan::{Action, Plan, UnitPlan, UnitRef};
 use ebb_engine::{Graph, HeadState, Hook, Unit, UnitProgress};
 use ebb_protocol::{
-    AttemptOutcome, AttemptRecord, Certainty, FailureReason, OutputValue, ReasonCode, RemainingEffect, RemovalGrade,
-    RunId, limits,
+    AttemptOutcome, AttemptRecord, AttemptResult, Certainty, FailureReason, OutputValue, ReasonCode, RemainingEffect,
+    RemovalGrade, RunId, limits,
 };
 use ebb_store::{StoreError, TargetHead, UnitRecord};
 
@@ -206,7 +206,7 @@ fn is_confirmed(plan: &UnitPlan, records: &[AttemptRecord]) -> bool {
     match plan.action {
         Action::Webhook(_) => grades.peek().is_some() && grades.all(|grade| grade == RemovalGrade::Confirmed),
         // A script or an object that has succeeded.
-        _ => records.last().and_then(outcome) != Some(AttemptOutcome::Skipped),
+        _ => records.last().and_then(AttemptRecord::outcome) != Some(AttemptOutcome::Skipped),
     }
 }
 
@@ -257,8 +257,7 @@ pub(crate) fn may_have_made<'a>(
     unit: Unit,
     attempts: impl Iterator<Item = &'a AttemptRecord> + Clone,
 ) -> bool {
-    let mut first = attempts.clone().filter_map(|record| record.result.as_ref());
-    let skipped = first.any(|result| result.outcome == AttemptOutcome::Skipped);
+    let skipped = attempts.clone().any(|record| record.outcome() == Some(AttemptOutcome::Skipped));
     let started = ebb_engine::follow::may_have_started(graph, head, unit);
     let never_sent = attempts.clone().next().is_some() && attempts.clone().all(undo::had_no_effect);
     has_succeeded(attempts) || !(skipped || !started || never_sent)
@@ -266,10 +265,8 @@ pub(crate) fn may_have_made<'a>(
 
 /// Returns true if a request was answered with a success.
 fn has_succeeded<'a>(mut attempts: impl Iterator<Item = &'a AttemptRecord>) -> bool {
-    attempts.any(|record| {
-        let mut results = record.result.iter().chain(&record.further_results);
-        record.wait.is_some() || results.any(|result| result.outcome == AttemptOutcome::Succeeded || result.has_outputs)
-    })
+    let is_made = |result: &AttemptResult| result.outcome == AttemptOutcome::Succeeded || result.has_outputs;
+    attempts.any(|record| record.wait.is_some() || record.results().any(is_made))
 }
 
 /// Groups records by unit, in the order of attempts.
@@ -329,7 +326,7 @@ pub(crate) fn override_reason<'a>(
     let mut ended = records.rev().filter(|record| record.result.is_some());
     let last = ended.next()?;
     let reason = last.result.as_ref()?.reason.as_ref().filter(|reason| reason.code == ReasonCode::Overridden)?;
-    let previous = ended.next().filter(|record| outcome(record) == Some(AttemptOutcome::Failed));
+    let previous = ended.next().filter(|record| record.outcome() == Some(AttemptOutcome::Failed));
     let has_succeeded = [Some(last), previous].into_iter().flatten().any(succeeded_later);
     (!has_succeeded).then_some(reason)
 }
@@ -337,10 +334,6 @@ pub(crate) fn override_reason<'a>(
 /// Returns true if the last request before the override got no response, so that its receiver may still act.
 fn is_open(records: &[AttemptRecord]) -> bool {
     records.iter().rev().filter_map(|record| record.result.as_ref()).skip(1).take(1).any(|result| result.unanswered)
-}
-
-fn outcome(record: &AttemptRecord) -> Option<AttemptOutcome> {
-    record.result.as_ref().map(|result| result.outcome)
 }
 
 /// Returns true if a success arrived after the attempt had another result.

@@ -5,7 +5,7 @@
 
 use ebb_documents::plan::{Action, UnitPlan, UnitRef};
 use ebb_engine::{AttemptRef, Millis, Timestamp, Unit};
-use ebb_protocol::{AttemptOutcome, AttemptRecord, RemovalEvidence, RemovalGrade};
+use ebb_protocol::{AttemptOutcome, AttemptRecord, AttemptResult, RemovalEvidence, RemovalGrade};
 use ebb_store::UnitRecord;
 
 use crate::run::removal::possible_resources;
@@ -221,11 +221,10 @@ fn finds_resource(record: &AttemptRecord, by: &CredentialDigest) -> bool {
 
 /// Returns true if an answer to this attempt of an undo has shown the resource to a credential.
 pub(crate) fn shows_resource(record: &AttemptRecord, by: &CredentialDigest) -> bool {
-    let results = record.result.iter().chain(&record.further_results);
     // The results of signed requests name no credential.
-    let mut results = results.filter(|result| result.sent_by.as_deref().map_or(by.is_signed(), |sent| by.is(sent)));
+    let is_sent = |result: &&AttemptResult| result.sent_by.as_deref().map_or(by.is_signed(), |sent| by.is(sent));
     record.seen_by.as_deref().is_some_and(|seen| by.is(seen))
-        || results.any(|result| match result.outcome {
+        || record.results().filter(is_sent).any(|result| match result.outcome {
             AttemptOutcome::Succeeded => {
                 // The reason says that there was nothing to delete.
                 result.reason.is_none() && result.removal.as_deref().is_none_or(is_answered)
