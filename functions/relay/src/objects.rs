@@ -210,11 +210,6 @@ pub(crate) fn deletion(object_ref: &ObjectRef, object: &Value) -> TaskWait {
     TaskWait { since_ms, ..task_waits::wait(object_ref, &format!("{why}{grace}")) }
 }
 
-/// Returns the time at which an object was created, in milliseconds since 1970 by the cluster's clock.
-pub(crate) fn created_ms(object: &Value) -> u64 {
-    millis_at(&object["metadata"]["creationTimestamp"])
-}
-
 /// Returns a time in an object as milliseconds since 1970, or 0 if there is none.
 pub(crate) fn millis_at(time: &Value) -> u64 {
     pod::millis(serde_json::from_value(time.clone()).ok().as_ref())

@@ -56,6 +56,12 @@ root_variables! {
     Words: "words",
     /// The reason of a pending object.
     Why: "why",
+    /// The warnings about an object, the newest first.
+    Events: "events",
+    /// What the relay knows in addition to an object.
+    Facts: "facts",
+    /// The element of a list to which a rule is applied.
+    It: "it",
     /// The resource of an InfraKit plugin. The fields are those of an instance, of the result of `Resource.Commit`, and of
     /// the object of a controller.
     Instance: "instance" with "ID LogicalID Tags Properties Details IDs kind metadata properties options state",
@@ -137,7 +143,7 @@ impl Scope {
             Self::OwnResponse => &[Response, Poll, Inputs, Units, Resources, Target],
             Self::Object => &[Object],
             Self::Objects => &[Object, Objects],
-            Self::Contract => &[Object, Conditions, Current, Vars, Words, Why],
+            Self::Contract => &[Object, Conditions, Current, Vars, Words, Why, Events, Facts, It],
             Self::Instance => &[Instance],
             Self::Event => &[Headers, Body, Source, With],
             Self::EventDocument => &[Headers, Body, Source, With, Units, Resources, Target],

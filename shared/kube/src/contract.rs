@@ -22,11 +22,13 @@
 //! - A load balancer without an address is pending.
 //! - An unschedulable Pod is pending, because a node may become available.
 //! - `Ready: False` is pending, because it does not distinguish slow from failed.
+mod causes;
 mod conditions;
 mod facts;
 mod object;
 mod rules;
 
+pub use causes::{CauseEnd, ObjectCause};
 pub use object::{MAX_TEXT, ObjectReadiness};
 pub use rules::{ContractTable, built_in};
 

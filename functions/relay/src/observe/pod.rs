@@ -33,6 +33,9 @@ pub(crate) struct StartBlocker {
     /// The first report of the reason in milliseconds since 1970 by the cluster's clock, or 0 if unknown.
     pub(crate) since_ms: u64,
     pub(crate) resolves: WaitResolution,
+    /// The container that has failed, and true if its log is that of its former run.
+    #[cfg_attr(test, serde(default))]
+    pub(crate) log: Option<(String, bool)>,
 }
 
 /// The time at which a blocker ends a task that waits for a container.
@@ -74,7 +77,7 @@ pub(crate) fn observe(job: Option<&Value>, pods: &[Pod], container: &str) -> Pod
                 let message = message.trim_end_matches(": ").to_owned();
                 let (kind, since_ms) = (BlockerKind::Permanent, millis(state.finished_at.as_ref()));
                 let resolves = WaitResolution::Never;
-                PodObservation::Waiting(Some(StartBlocker { code, message, kind, since_ms, resolves }))
+                PodObservation::Waiting(Some(StartBlocker { code, message, kind, since_ms, resolves, log: None }))
             }
             _ => {
                 let (reason, message) = (status.reason.clone(), status.message.clone());

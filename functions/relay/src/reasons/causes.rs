@@ -7,7 +7,7 @@ use serde_json::Value;
 use tokio::time::{Instant, timeout_at};
 
 use crate::objects::group_kind;
-use crate::observe::blockers;
+use crate::observe::pod::StartBlocker;
 use crate::reasons::dependents::{EXPLANATIONS, is_failing_job};
 use crate::{ObjectRef, Reconciler, Result, TaskSpec, VersionedRecord, status};
 
@@ -29,13 +29,12 @@ impl Reconciler {
         if let Some((_, told)) = told.filter(|(key, _)| !reason.message.contains(*key)) {
             reason.message = message(&format!("{}; {told}", reason.message));
         }
-        let Some((_, blocker, Some(pod))) = &found else { return };
-        let Some((container, is_former)) = blockers::failed_container(pod, blocker) else { return };
-        match timeout_at(until, Box::pin(self.masked_log(pod, container, is_former))).await {
+        let Some((_, StartBlocker { log: Some((container, is_former)), .. }, Some(pod))) = &found else { return };
+        match timeout_at(until, Box::pin(self.masked_log(pod, container, *is_former))).await {
             Ok(Ok(log)) => result.log = Some(log).filter(|log| !log.trim().is_empty()),
             Ok(Err(error)) if status(&error) == Some(403) => {
                 let (namespace, name) = (pod.namespace().unwrap_or_default(), pod.name_any());
-                let former = if is_former { " --previous" } else { "" };
+                let former = if *is_former { " --previous" } else { "" };
                 let command = format!("kubectl logs {name} --namespace {namespace} --container {container}{former}");
                 reason.message = message(&format!("{}; its log: {command}", reason.message));
             }

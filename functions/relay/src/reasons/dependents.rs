@@ -10,11 +10,11 @@ use k8s_openapi::api::apps::v1::ReplicaSet;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
 use kube::api::{Api, DynamicObject, ListParams, PartialObjectMeta};
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::time::{Instant, timeout, timeout_at};
 
-use crate::objects::{self, created_ms, group_kind};
-use crate::observe::blockers;
+use crate::objects::{self, group_kind};
+use crate::observe::blockers::{self, Warning};
 use crate::observe::pod::{BlockerKind, StartBlocker, millis};
 use crate::reasons::warnings::MAX_AGE;
 use crate::{ObjectRef, Reconciler, now_ms, task_waits};
@@ -89,19 +89,34 @@ impl Reconciler {
         let warnings = self.warnings(namespace).await;
         let own = |blocker: Option<StartBlocker>| blocker.map(|blocker| (None, blocker, None));
         let Some((controllers, pods)) = self.pods_of(object).await? else {
-            return Ok(own(blockers::of_object(objects::uid(object), &warnings, now_ms())));
+            return Ok(own(self.blocker("object", object, &[objects::uid(object)], &warnings, 0)));
         };
         let (pods, newest_pod_ms) = present_pods(pods, is_pod(object) || is_failing_job(object));
-        let now_ms = now_ms();
         let blocked = pods.into_iter().rev().find_map(|pod| {
-            let blocker = blockers::of_pod(&pod, &warnings, now_ms, &self.settings.cluster)
-                .or_else(|| blockers::recent_crash(&pod, now_ms))?;
+            let blocker = self.pod_blocker("pod", &pod, &warnings).or_else(|| self.pod_blocker("crash", &pod, &[]))?;
             Some((source(object, &pod), blocker, Some(pod)))
         });
-        let created_ms = created_ms(object);
-        let refused =
-            controllers.iter().find_map(|uid| blockers::of_controller(uid, created_ms, newest_pod_ms, &warnings));
-        Ok(blocked.or_else(|| own(refused.or_else(|| replica_failure(object)))))
+        let controllers: Vec<_> = controllers.iter().map(String::as_str).collect();
+        let refused = || self.blocker("controller", object, &controllers, &warnings, newest_pod_ms);
+        Ok(blocked.or_else(|| own(refused())))
+    }
+
+    /// Finds a cause. `uids` are those of the objects whose warnings count.
+    pub(crate) fn blocker(
+        &self,
+        name: &str,
+        object: &Value,
+        uids: &[&str],
+        warnings: &[Warning],
+        newest_pod_ms: u64,
+    ) -> Option<StartBlocker> {
+        let facts = json!({"nowMs": now_ms(), "podMs": newest_pod_ms, "cluster": self.settings.cluster});
+        blockers::find(name, object, uids, warnings, facts)
+    }
+
+    pub(crate) fn pod_blocker(&self, name: &str, pod: &Pod, warnings: &[Warning]) -> Option<StartBlocker> {
+        let pod = serde_json::to_value(pod).ok()?;
+        self.blocker(name, &pod, &[objects::uid(&pod)], warnings, 0)
     }
 
     /// Returns the UIDs of the controllers of an object's pods, and these pods. A pod has itself and no controller. Returns
@@ -129,10 +144,9 @@ impl Reconciler {
     pub(crate) async fn crash_wait(&self, object: &Value, until: Instant) -> Option<TaskWait> {
         let (_, pods) = timeout_at(until, Box::pin(self.pods_of(object))).await.ok()?.ok()??;
         let (pods, _) = present_pods(pods, false);
-        let now_ms = now_ms();
-        let crash = |pod: &Pod| Some((source(object, pod), blockers::recent_crash(pod, now_ms)?));
+        let crash = |pod: &Pod| Some((source(object, pod), self.pod_blocker("crash", pod, &[])?));
         let (source, blocker) = pods.iter().find_map(crash)?;
-        Some(task_waits::blocked(task_waits::wait(ObjectRef::of(object), ""), source.as_deref(), &blocker, now_ms))
+        Some(task_waits::blocked(task_waits::wait(ObjectRef::of(object), ""), source.as_deref(), &blocker, now_ms()))
     }
 
     /// Returns the wait for the end of an object that is being deleted. If that lasts because of its pods, the wait names
@@ -280,16 +294,6 @@ fn is_owned_by(object: &Value, owner: &str) -> bool {
     object["metadata"]["ownerReferences"].as_array().into_iter().flatten().any(|it| it["uid"] == owner)
 }
 
-/// Returns the reason why a Deployment or ReplicaSet creates no pods, from its status. It never ends a task, because
-/// the condition may be about a former ReplicaSet.
-fn replica_failure(object: &Value) -> Option<StartBlocker> {
-    let conditions = object["status"]["conditions"].as_array();
-    let said = conditions.into_iter().flatten().find(|it| it["type"] == "ReplicaFailure" && it["status"] == "True")?;
-    let since_ms = objects::millis_at(&said["lastTransitionTime"]);
-    let refused = blockers::refused_creation(said["message"].as_str()?, created_ms(object), since_ms);
-    Some(StartBlocker { resolves: WaitResolution::Itself, ..refused })
-}
-
 fn pending(object: &Value) -> Option<StartBlocker> {
     let (code, message) = match contract::judge(contract::built_in(), Some(object), None, DocumentRules::default()) {
         ObjectReadiness::Pending { reason } => (ReasonCode::Timeout, reason),
@@ -297,13 +301,11 @@ fn pending(object: &Value) -> Option<StartBlocker> {
         ObjectReadiness::Ready | ObjectReadiness::Gone => return None,
     };
     let (kind, resolves) = (BlockerKind::Reported, WaitResolution::Itself);
-    Some(StartBlocker { code, message, kind, since_ms: 0, resolves })
+    Some(StartBlocker { code, message, kind, since_ms: 0, resolves, log: None })
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
     use crate::test_api::rows;
 
@@ -315,9 +317,6 @@ mod tests {
         assert_eq!((some.resource_version.as_deref(), all.resource_version), (Some("0"), None));
         assert_eq!((all.label_selector, all.limit), (None, Some(PAGE)));
         assert!(is_owned_by(&deployment, "b") && !is_owned_by(&deployment, "c"));
-        let failure = replica_failure(&deployment).unwrap();
-        let expected = (ReasonCode::Quota, 2_000, WaitResolution::Itself);
-        assert_eq!((failure.code, failure.since_ms, failure.resolves), expected);
         for (version, expected) in rows::<(String, bool)>("versions_of_kinds") {
             assert_eq!(is_custom(&json!({"apiVersion": version})), expected, "{version}");
         }

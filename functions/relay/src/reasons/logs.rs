@@ -13,7 +13,7 @@ use kube::ResourceExt as _;
 use kube::api::{Api, ListParams, LogParams};
 
 use crate::objects::{self, documents};
-use crate::observe::blockers;
+use crate::observe::pod::StartBlocker;
 use crate::{AppliedObject, ObjectRef, Reconciler, TaskSpec, names};
 
 /// The timeout for a log. It is shorter than the timeout of a request for the state of a task.
@@ -94,10 +94,10 @@ impl Reconciler {
         for AppliedObject { object_ref, uid, .. } in spec.manifests() {
             let found = self.read(object_ref).await?.filter(|object| objects::uid(object) == uid);
             let Some(object) = found else { continue };
-            if let Some((_, blocker, Some(pod))) = self.explanation(&object).await?
-                && let Some((container, is_former)) = blockers::failed_container(&pod, &blocker)
+            if let Some((_, StartBlocker { log: Some((container, is_former)), .. }, Some(pod))) =
+                self.explanation(&object).await?
             {
-                return self.masked_log(&pod, container, is_former).await;
+                return self.masked_log(&pod, &container, is_former).await;
             }
         }
         Ok(String::new())

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use ebb_protocol::{CallbackStatus, ReasonCode, TaskWait};
 use k8s_openapi::api::core::v1::Pod;
 
-use crate::observe::blockers;
 use crate::observe::pod::{self, PodObservation};
 use crate::reasons::logs;
 use crate::reconcile::ReconcileAction;
@@ -76,10 +75,8 @@ impl Reconciler {
             PodObservation::Waiting(None) => {
                 let warnings = self.warnings(job.object_ref.namespace.as_ref().unwrap_or(&spec.namespace)).await;
                 PodObservation::Waiting(match pods.last() {
-                    Some(pod) => blockers::of_pod(pod, &warnings, now_ms(), &self.settings.cluster),
-                    None => {
-                        blockers::of_controller(&job.uid, object.as_ref().map_or(0, objects::created_ms), 0, &warnings)
-                    }
+                    Some(pod) => self.pod_blocker("pod", pod, &warnings),
+                    None => self.blocker("controller", &object.unwrap_or_default(), &[job.uid.as_str()], &warnings, 0),
                 })
             }
             observation => observation,

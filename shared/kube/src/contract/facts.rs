@@ -9,10 +9,12 @@ use crate::contract::object::ObjectView;
 
 /// An expression over `object`, and over facts about it:
 ///
-/// - `conditions`, by type, with `status`, `reason`, `message`, `severity`, `word` (the reason, or the type without one) and `text`;
+/// - `conditions`, by type, with `status`, `reason`, `message`, `severity`, `since`, `word` (the reason, or the type without one)
+///   and `text`;
 /// - `current`, which has only the conditions of this generation;
 /// - `vars`, the named values of the contract, and `words`, those of all contracts;
-/// - in `shown`, `why`, the reason of a pending object.
+/// - in `shown`, `why`, the reason of a pending object;
+/// - in causes, `events`, the warnings about the object, `facts`, what the caller knows, and `it`, an element of a list.
 #[derive(Deserialize)]
 #[serde(try_from = "String")]
 pub(super) struct ContractExpression(Expression);
@@ -28,7 +30,7 @@ impl TryFrom<String> for ContractExpression {
 /// An object with the variables of expressions about it.
 pub(super) struct ObjectFacts<'a> {
     pub(super) object: ObjectView<'a>,
-    pub(super) variables: CelVariables<'a>,
+    variables: CelVariables<'a>,
 }
 
 impl<'a> ObjectFacts<'a> {
@@ -42,7 +44,7 @@ impl<'a> ObjectFacts<'a> {
             let status = ["True", "False"].into_iter().find(|known| it.is(known)).unwrap_or(it.status);
             let entry = json!({
                 "status": status, "reason": it.reason, "message": it.message, "severity": it.severity,
-                "word": it.word(), "text": it.describe(),
+                "since": it.since, "word": it.word(), "text": it.describe(),
             });
             if !it.is_stale(object) {
                 current.insert(it.kind.to_owned(), entry.clone());
@@ -58,14 +60,18 @@ impl<'a> ObjectFacts<'a> {
         Self { object, variables: variables.into() }
     }
 
+    pub(super) fn set(&mut self, name: &'a str, value: Value) {
+        self.variables.insert(name, from_owned_json(value));
+    }
+
     /// Computes named values. Each may use those before it.
     pub(super) fn add_vars(&mut self, vars: &[(String, ContractExpression)]) {
         let mut made = Map::new();
         for (name, expression) in vars {
-            if let Ok(Some(value)) = self.evaluate(expression) {
+            if let Some(value) = self.value(expression) {
                 made.insert(name.clone(), value);
             }
-            self.variables.insert("vars", from_owned_json(made.clone().into()));
+            self.set("vars", made.clone().into());
         }
     }
 
@@ -75,6 +81,11 @@ impl<'a> ObjectFacts<'a> {
             CelOutput::Json(value) => Some(value),
             CelOutput::Bytes(_) | CelOutput::Nothing => None,
         })
+    }
+
+    /// Returns `None` for an expression that cannot be evaluated, too.
+    pub(super) fn value(&self, expression: &ContractExpression) -> Option<Value> {
+        self.evaluate(expression).ok().flatten()
     }
 
     pub(super) fn text(&self, expression: &ContractExpression) -> Result<String, EvaluationError> {

@@ -16,6 +16,8 @@ pub(crate) struct StatusCondition<'a> {
     pub(crate) message: &'a str,
     /// Only in Azure Service Operator and in Cluster API before v1beta2.
     pub(crate) severity: &'a str,
+    /// The time of the last transition.
+    pub(crate) since: &'a str,
     /// The generation that the condition describes, if present.
     pub(crate) observed: Option<i64>,
 }
@@ -63,6 +65,7 @@ impl<'a> ObjectView<'a> {
                 reason: entry.text("reason"),
                 message: entry.text("message"),
                 severity: entry.text("severity"),
+                since: entry.text("lastTransitionTime"),
                 observed: entry.number("observedGeneration"),
             }
         })

@@ -1,13 +1,14 @@
 //! The contracts by group and kind, and their interpreter. `shared/documents/contracts` has the contracts. A comment at each
 //! names the source of its rules.
 
+use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 use ebb_cel::EvaluationError;
-use ebb_cel::convert::from_owned_json;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
+use crate::contract::causes::{CauseRules, ObjectCause};
 use crate::contract::conditions;
 use crate::contract::facts::{ContractExpression, ObjectFacts};
 use crate::contract::object::{ObjectReadiness, ObjectView};
@@ -56,13 +57,13 @@ struct KindContract {
     shown: Option<ContractExpression>,
 }
 
-/// The contracts of all kinds, and the words of their texts.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
+/// The contracts of all kinds, the causes of their delays and failures, and the words of their texts.
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct ContractTable {
-    #[serde(default)]
     words: Map<String, Value>,
     contracts: Vec<KindContract>,
+    causes: BTreeMap<String, CauseRules>,
 }
 
 /// Returns the contracts that are built in.
@@ -73,6 +74,7 @@ pub fn built_in() -> &'static ContractTable {
             include_str!("../../../documents/contracts/workloads.yaml"),
             include_str!("../../../documents/contracts/pods.yaml"),
             include_str!("../../../documents/contracts/operators.yaml"),
+            include_str!("../../../documents/contracts/causes.yaml"),
         ];
         ContractTable::read(&files).expect("the contracts are valid")
     });
@@ -85,23 +87,24 @@ impl ContractTable {
     /// # Errors
     /// Returns an error if a text is not YAML, has an unknown key, or has an invalid expression.
     pub fn read(files: &[&str]) -> Result<Self, String> {
-        let mut table = Self { words: Map::new(), contracts: Vec::new() };
+        let mut table = Self::default();
         for file in files {
             let file: Value = serde_saphyr::from_str(file).map_err(|error| error.to_string())?;
             let file: Self = serde_json::from_value(file).map_err(|error| error.to_string())?;
             table.words.extend(file.words);
             table.contracts.extend(file.contracts);
+            table.causes.extend(file.causes);
         }
         Ok(table)
     }
 
-    /// Describes the end of a container by its exit code and its `reason`, which may be empty: `exit code 143 (SIGTERM)`.
-    pub fn exit_text(&self, code: i64, reason: &str) -> String {
-        let signal = self.words.get("signals").and_then(|signals| signals[&code.to_string()].as_str());
-        match signal.filter(|_| ["", "Error"].contains(&reason)).unwrap_or(reason) {
-            "" => format!("exit code {code}"),
-            why => format!("exit code {code} ({why})"),
-        }
+    /// Finds out why an object waits or has failed, by the causes with this name. `events` are the warnings about it, the newest
+    /// first, with `reason`, `message`, `firstMs` and `lastMs`. `facts` are what else the causes read.
+    pub fn cause(&self, name: &str, object: &Value, events: Value, facts: Value) -> Option<ObjectCause> {
+        let mut known = ObjectFacts::new(ObjectView(object), &self.words);
+        known.set("events", events);
+        known.set("facts", facts);
+        self.causes.get(name)?.find(&mut known)
     }
 
     pub(super) fn runs_once(&self, object: ObjectView<'_>) -> bool {
@@ -123,7 +126,7 @@ impl ContractTable {
         let verdict = found.unwrap_or(Ok(ObjectReadiness::Ready));
         match (verdict, &contract.shown) {
             (Ok(ObjectReadiness::Pending { reason }), Some(shown)) => {
-                facts.variables.insert("why", from_owned_json(reason.clone().into()));
+                facts.set("why", reason.clone().into());
                 ObjectReadiness::pending(facts.text(shown).unwrap_or(reason))
             }
             (Ok(verdict), _) => verdict,

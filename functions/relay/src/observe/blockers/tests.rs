@@ -1,8 +1,7 @@
 //! Pods and warnings as Kubernetes reports them, including states that a test cluster of one node cannot produce.
 
-use k8s_openapi::api::core::v1::Event;
+use ebb_protocol::{ReasonCode, WaitResolution};
 use serde::Deserialize;
-use serde_json::{Value, json};
 
 use super::*;
 use crate::test_api::rows;
@@ -12,14 +11,17 @@ use BlockerKind::Transient;
 const NOW: u64 = 1_767_226_200_000;
 const MINUTE: u64 = 60_000;
 
-fn pod(status: Value) -> Pod {
+fn pod(status: Value) -> Value {
     let containers = |name: &str| json!([{"name": name, "image": "i:1"}]);
-    serde_json::from_value(json!({
+    json!({
         "metadata": {"name": "p", "namespace": "a", "uid": "u"},
         "spec": {"nodeName": "n1", "initContainers": containers("init"), "containers": containers("main")},
         "status": status,
-    }))
-    .unwrap()
+    })
+}
+
+fn found(name: &str, object: &Value, warnings: &[Warning], pod_ms: u64) -> Option<StartBlocker> {
+    find(name, object, &["u"], warnings, json!({"nowMs": NOW, "podMs": pod_ms, "cluster": "eu"}))
 }
 
 /// Returns a warning with fields of an event that was first reported at 00:05:00 and last at 00:09:00, about the object `u`.
@@ -59,9 +61,9 @@ fn reasons_of_pods() {
     let cases: Vec<PodCase> = serde_saphyr::from_str(include_str!("../../../tests/pod_reasons.yaml")).unwrap();
     for PodCase { status, init_policy, warnings, is } in cases {
         let mut pod = pod(status);
-        pod.spec.as_mut().unwrap().init_containers.as_mut().unwrap()[0].restart_policy = init_policy;
+        pod["spec"]["initContainers"][0]["restartPolicy"] = json!(init_policy);
         let warnings: Vec<_> = warnings.into_iter().map(warning).collect();
-        assert_eq!(of_pod(&pod, &warnings, NOW, "eu").as_ref().map(shown), is, "{pod:?} {warnings:?}");
+        assert_eq!(found("pod", &pod, &warnings, 0).as_ref().map(shown), is, "{pod:?} {warnings:?}");
     }
 }
 
@@ -71,17 +73,18 @@ fn a_container_is_stable_some_seconds_after_a_crash() {
     for (restarts, state, last, expected) in rows {
         let main = json!({"name": "main", "restartCount": restarts, "state": state, "lastState": last});
         let mut status = json!({"startTime": "2026-01-01T00:00:00Z", "containerStatuses": [main]});
-        let found = recent_crash(&pod(status.clone()), NOW);
-        assert_eq!(found.is_some(), expected, "{status}");
-        assert!(found.is_none_or(|it| it.message.contains("exit code 3") && it.since_ms == NOW - MINUTE));
+        let crash = found("crash", &pod(status.clone()), &[], 0);
+        assert_eq!(crash.is_some(), expected, "{status}");
+        assert!(crash.is_none_or(|it| it.message.contains("exit code 3") && it.since_ms == NOW - MINUTE));
         // A container that a pod has restarted may be killed at its end.
         status["phase"] = "Succeeded".into();
-        assert_eq!(recent_crash(&pod(status), NOW), None);
+        assert_eq!(found("crash", &pod(status), &[], 0), None);
     }
 }
 
 #[test]
 fn reasons_of_controllers_without_pods() {
+    let controller = json!({"metadata": {"creationTimestamp": "1970-01-01T00:00:01Z"}});
     let rows = rows::<(String, ReasonCode, WaitResolution)>("reasons_of_controllers_without_pods");
     for (message, code, resolves) in rows {
         let first = json!({"reason": "FailedCreate", "message": message, "lastTimestamp": "2026-01-01T00:08:00Z"});
@@ -95,12 +98,13 @@ fn reasons_of_controllers_without_pods() {
             warning(newer),
             warning(foreign),
         ];
-        let found = of_controller("u", 1, 0, &warnings);
         let since_ms = NOW - 7 * MINUTE;
         let message = message.replace("pods \"p\"", "the pod");
-        assert_eq!(found, Some(StartBlocker { code, message, kind: Transient(1), since_ms, resolves }));
+        let (kind, log) = (Transient(1_000), None);
+        let expected = Some(StartBlocker { code, message, kind, since_ms, resolves, log });
+        assert_eq!(found("controller", &controller, &warnings, 0), expected);
         // The controller has created a pod since the first try, and since the last one.
-        let since = |pod_ms: u64| Some(of_controller("u", 1, pod_ms, &warnings)?.since_ms);
+        let since = |pod_ms: u64| Some(found("controller", &controller, &warnings, pod_ms)?.since_ms);
         assert_eq!(since(NOW - 3 * MINUTE), Some(NOW - 3 * MINUTE));
         assert_eq!(since(NOW - MINUTE), None);
     }
@@ -110,5 +114,10 @@ fn reasons_of_controllers_without_pods() {
         Warning { first_ms, last_ms: first_ms, ..warning(refused) }
     };
     let warnings = [refused("exceeded quota", NOW - 3 * MINUTE), refused("denied the request", NOW - 5 * MINUTE)];
-    assert_eq!(of_controller("u", 1, 0, &warnings).unwrap().since_ms, NOW - 3 * MINUTE);
+    assert_eq!(found("controller", &controller, &warnings, 0).unwrap().since_ms, NOW - 3 * MINUTE);
+    // A status alone never ends a task.
+    let controller = rows::<Value>("selectors_owners_and_conditions").remove(0);
+    let failure = found("controller", &controller, &[], 0).unwrap();
+    let expected = (ReasonCode::Quota, 2_000, WaitResolution::Itself);
+    assert_eq!((failure.code, failure.since_ms, failure.resolves), expected);
 }
