@@ -6,10 +6,11 @@ pub(crate) mod references;
 
 use ebb_protocol::relay::{TaskId, TaskWait};
 use kube::ResourceExt as _;
-use kube::api::{Api, DeleteParams, DynamicObject, Patch, PatchParams, Preconditions};
+use kube::api::{Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, Preconditions};
 use serde_json::{Value, json};
 
 use crate::api_server::client;
+use crate::api_server::discovery::ResourceKind;
 use crate::names::{self, MANAGER};
 use crate::observe::pod;
 use crate::{AppliedObject, ObjectRef, ReconcileError, Reconciler, Result, TaskRecord, now_ms, status, task_waits};
@@ -36,6 +37,24 @@ impl Reconciler {
                 if is_gone { Ok(None) } else { Err(error) }
             }
         }
+    }
+
+    /// Lists objects of a namespace, or cluster-wide ones.
+    pub(crate) async fn read_all(
+        &self,
+        kind: &ResourceKind,
+        namespace: &str,
+        which: &ListParams,
+    ) -> kube::Result<Vec<Value>> {
+        let api: Api<DynamicObject> = kind.api(&self.client, Some(namespace));
+        let values = api.list(which).await?.items.into_iter().map(|object| {
+            let mut object = serde_json::to_value(object).unwrap_or_default();
+            // A list has the kind once for all items.
+            object["apiVersion"] = kind.resource.api_version.clone().into();
+            object["kind"] = kind.resource.kind.clone().into();
+            object
+        });
+        Ok(values.collect())
     }
 
     async fn served_api(&self, object_ref: &ObjectRef) -> kube::Result<Api<DynamicObject>> {
@@ -223,6 +242,10 @@ pub(crate) fn group_kind(object: &Value) -> (&str, &str) {
 
 pub(crate) fn uid(object: &Value) -> &str {
     object["metadata"]["uid"].as_str().unwrap_or_default()
+}
+
+pub(crate) fn name(object: &Value) -> &str {
+    object["metadata"]["name"].as_str().unwrap_or_default()
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

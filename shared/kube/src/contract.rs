@@ -30,7 +30,7 @@ mod rules;
 
 pub use causes::{CauseEnd, ObjectCause};
 pub use object::{MAX_TEXT, ObjectReadiness};
-pub use rules::{ContractTable, built_in};
+pub use rules::{ContractTable, PodOwner, built_in};
 
 use serde_json::Value;
 

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Mutex;
 
+use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, DynamicObject};
 use kube::core::{DynamicResourceScope, GroupVersionKind};
 use kube::discovery::{ApiCapabilities, ApiResource, Scope, oneshot};
@@ -18,6 +19,10 @@ pub(crate) struct ResourceKind {
 }
 
 impl ResourceKind {
+    pub(crate) fn pod() -> Self {
+        Self { resource: ApiResource::erase::<Pod>(&()), namespaced: true }
+    }
+
     /// Returns the API of this kind in a namespace, or in the whole cluster.
     pub(crate) fn api<K>(&self, client: &Client, namespace: Option<&str>) -> Api<K>
     where

@@ -6,16 +6,14 @@ use std::time::Duration;
 use ebb_kube::contract::{self, DocumentRules, ObjectReadiness};
 use ebb_protocol::limits::message;
 use ebb_protocol::{ReasonCode, TaskWait, WaitResolution};
-use k8s_openapi::api::apps::v1::ReplicaSet;
-use k8s_openapi::api::core::v1::Pod;
-use kube::ResourceExt as _;
-use kube::api::{Api, DynamicObject, ListParams, PartialObjectMeta};
+use kube::api::ListParams;
 use serde_json::{Value, json};
 use tokio::time::{Instant, timeout, timeout_at};
 
+use crate::api_server::discovery::ResourceKind;
 use crate::objects::{self, group_kind};
 use crate::observe::blockers::{self, Warning};
-use crate::observe::pod::{BlockerKind, StartBlocker, millis};
+use crate::observe::pod::{BlockerKind, StartBlocker};
 use crate::reasons::warnings::MAX_AGE;
 use crate::{ObjectRef, Reconciler, now_ms, task_waits};
 
@@ -37,7 +35,7 @@ const MAX_OWNED: usize = 20;
 const SKIPPED: [&str; 3] = ["ConfigMap", "Secret", "Pod"];
 
 /// The objects between an object and its blocker, for people, the blocker, and the pod that it is about.
-pub(crate) type Explanation = (Option<String>, StartBlocker, Option<Pod>);
+pub(crate) type Explanation = (Option<String>, StartBlocker, Option<Value>);
 
 impl Reconciler {
     /// Replaces the reason of a wait by what blocks the pods and objects that `object` owns. Without a right or a
@@ -60,11 +58,10 @@ impl Reconciler {
             return Ok(found);
         }
         let candidates = self.owned_objects(object["metadata"]["namespace"].as_str().unwrap_or_default()).await;
-        let mut owners = vec![objects::uid(object)];
+        let mut owners = vec![objects::uid(object).to_owned()];
         let mut deepest = None;
         for _ in 0..MAX_LEVELS {
-            let level = candidates.iter().filter(|it| owners.iter().any(|owner| is_owned_by(it, owner)));
-            let level: Vec<&Value> = level.take(MAX_OWNED).collect();
+            let level: Vec<&Value> = candidates.iter().filter(|it| is_owned_by(it, &owners)).take(MAX_OWNED).collect();
             let mut waits_for = None;
             for owned in &level {
                 let Some(pending) = pending(owned) else { continue };
@@ -76,7 +73,7 @@ impl Reconciler {
                 waits_for = waits_for.or(Some((Some(name), pending, None)));
             }
             deepest = waits_for.or(deepest);
-            owners = level.into_iter().map(objects::uid).collect();
+            owners = level.into_iter().map(|it| objects::uid(it).to_owned()).collect();
         }
         Ok(deepest)
     }
@@ -93,7 +90,8 @@ impl Reconciler {
         };
         let (pods, newest_pod_ms) = present_pods(pods, is_pod(object) || is_failing_job(object));
         let blocked = pods.into_iter().rev().find_map(|pod| {
-            let blocker = self.pod_blocker("pod", &pod, &warnings).or_else(|| self.pod_blocker("crash", &pod, &[]))?;
+            let find = |name| self.blocker(name, &pod, &[objects::uid(&pod)], &warnings, 0);
+            let blocker = find("pod").or_else(|| find("crash"))?;
             Some((source(object, &pod), blocker, Some(pod)))
         });
         let controllers: Vec<_> = controllers.iter().map(String::as_str).collect();
@@ -114,29 +112,24 @@ impl Reconciler {
         blockers::find(name, object, uids, warnings, facts)
     }
 
-    pub(crate) fn pod_blocker(&self, name: &str, pod: &Pod, warnings: &[Warning]) -> Option<StartBlocker> {
-        let pod = serde_json::to_value(pod).ok()?;
-        self.blocker(name, &pod, &[objects::uid(&pod)], warnings, 0)
-    }
-
     /// Returns the UIDs of the controllers of an object's pods, and these pods. A pod has itself and no controller. Returns
     /// `None` for another kind without pods, and outside of a namespace.
-    async fn pods_of(&self, object: &Value) -> kube::Result<Option<(Vec<String>, Vec<Pod>)>> {
+    async fn pods_of(&self, object: &Value) -> kube::Result<Option<(Vec<String>, Vec<Value>)>> {
         let Some(namespace) = object["metadata"]["namespace"].as_str() else { return Ok(None) };
-        let mut controllers = vec![objects::uid(object).to_owned()];
-        match group_kind(object) {
-            ("", "Pod") => return Ok(serde_json::from_value(object.clone()).ok().map(|pod| (Vec::new(), vec![pod]))),
-            ("apps", "Deployment") => {
-                if let Some(newest) = self.newest_replica_set(namespace, object).await? {
-                    controllers.insert(0, newest);
-                }
-            }
-            ("apps", "StatefulSet" | "DaemonSet" | "ReplicaSet") | ("batch", "Job") => {}
-            _ => return Ok(None),
+        if is_pod(object) {
+            return Ok(Some((Vec::new(), vec![object.clone()])));
         }
-        let api: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
-        let mut pods = api.list(&selected(object)).await?.items;
-        keep_owned(&mut pods, &controllers);
+        let Some(owners) = contract::built_in().pod_owners(object) else { return Ok(None) };
+        let (mut controllers, selected) = (vec![objects::uid(object).to_owned()], selected(object));
+        for [version, kind, number] in owners {
+            let Some(kind) = self.discovery.find(version, kind).await? else { continue };
+            let mut owned = self.read_all(&kind, namespace, &selected).await?;
+            owned.retain(|it| is_owned_by(it, &controllers));
+            let number = |it: &&Value| it["metadata"]["annotations"][number].as_str()?.parse::<u64>().ok();
+            controllers.extend(owned.iter().max_by_key(number).map(|newest| objects::uid(newest).to_owned()));
+        }
+        let mut pods = self.read_all(&ResourceKind::pod(), namespace, &selected).await?;
+        pods.retain(|pod| is_owned_by(pod, &controllers));
         Ok(Some((controllers, pods)))
     }
 
@@ -144,7 +137,7 @@ impl Reconciler {
     pub(crate) async fn crash_wait(&self, object: &Value, until: Instant) -> Option<TaskWait> {
         let (_, pods) = timeout_at(until, Box::pin(self.pods_of(object))).await.ok()?.ok()??;
         let (pods, _) = present_pods(pods, false);
-        let crash = |pod: &Pod| Some((source(object, pod), self.pod_blocker("crash", pod, &[])?));
+        let crash = |pod: &Value| Some((source(object, pod), self.blocker("crash", pod, &[], &[], 0)?));
         let (source, blocker) = pods.iter().find_map(crash)?;
         Some(task_waits::blocked(task_waits::wait(ObjectRef::of(object), ""), source.as_deref(), &blocker, now_ms()))
     }
@@ -166,21 +159,12 @@ impl Reconciler {
     async fn terminating_pod(&self, object: &Value) -> kube::Result<Option<String>> {
         // The wait for a pod has its own finalizers.
         let pods = self.pods_of(object).await?.filter(|_| !is_pod(object)).map(|(_, pods)| pods);
-        let terminating = pods.iter().flatten().filter(|pod| pod.metadata.deletion_timestamp.is_some());
-        let held = terminating.max_by_key(|pod| !pod.finalizers().is_empty());
-        let pod = held.and_then(|pod| serde_json::to_value(pod).ok());
-        Ok(pod.map(|pod| {
-            let wait = objects::deletion(&ObjectRef::of(&pod), &pod);
-            format!("pod `{}`: {}", pod["metadata"]["name"].as_str().unwrap_or_default(), wait.message)
+        let terminating = pods.iter().flatten().filter(|pod| pod["metadata"]["deletionTimestamp"].is_string());
+        let held = terminating.max_by_key(|pod| !pod["metadata"]["finalizers"].is_null());
+        Ok(held.map(|pod| {
+            let wait = objects::deletion(&ObjectRef::of(pod), pod);
+            format!("pod `{}`: {}", objects::name(pod), wait.message)
         }))
-    }
-
-    async fn newest_replica_set(&self, namespace: &str, deployment: &Value) -> kube::Result<Option<String>> {
-        let api: Api<ReplicaSet> = Api::namespaced(self.client.clone(), namespace);
-        let sets = api.list_metadata(&selected(deployment)).await?.items;
-        let uid = objects::uid(deployment);
-        let owned = sets.into_iter().filter(|set| set.owner_references().iter().any(|owner| owner.uid == uid));
-        Ok(owned.max_by_key(revision).and_then(|set| set.uid()))
     }
 
     /// Returns the objects with owners in a namespace, or cluster-wide for `""`: pods, and those of the kinds that tasks
@@ -191,25 +175,14 @@ impl Reconciler {
             let managed = async { self.managed_kinds(&mut Vec::new()).await.unwrap_or_default() };
             let kinds = self.kinds.get("", KINDS_MAX_AGE, managed).await;
             let kinds = kinds.iter().filter(|kind| kind.namespaced != namespace.is_empty());
-            let all = ListParams::default().limit(PAGE);
-            for kind in kinds.filter(|kind| !SKIPPED.contains(&kind.resource.kind.as_str())).take(MAX_KINDS) {
-                let api: Api<DynamicObject> = kind.api(&self.client, Some(namespace));
-                let Ok(list) = api.list(&all).await else { continue };
-                for mut object in list.items.into_iter().filter(|it| !it.owner_references().is_empty()) {
-                    object.metadata.managed_fields = None;
-                    let mut object = serde_json::to_value(object).unwrap_or_default();
-                    keep_status(&mut object);
-                    // A list has the kind once for all items.
-                    object["apiVersion"] = kind.resource.api_version.clone().into();
-                    object["kind"] = kind.resource.kind.clone().into();
-                    owned.push(object);
-                }
-            }
-            if !namespace.is_empty() {
-                let api: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
-                let pods = api.list(&all).await.map(|list| list.items).unwrap_or_default();
-                let pods = pods.into_iter().filter(|it| !it.owner_references().is_empty());
-                owned.extend(pods.filter_map(|pod| serde_json::to_value(pod).ok()));
+            let kinds = kinds.filter(|kind| !SKIPPED.contains(&kind.resource.kind.as_str())).take(MAX_KINDS).cloned();
+            let pods = (!namespace.is_empty()).then(ResourceKind::pod);
+            for kind in kinds.chain(pods) {
+                let all = ListParams::default().limit(PAGE);
+                let mut list = self.read_all(&kind, namespace, &all).await.unwrap_or_default();
+                list.retain(|it| !it["metadata"]["ownerReferences"].is_null());
+                list.iter_mut().filter(|it| !is_pod(it)).for_each(keep_status);
+                owned.extend(list);
             }
             owned
         };
@@ -222,12 +195,8 @@ fn is_pod(object: &Value) -> bool {
 }
 
 /// Returns the name of a pod of an object, for people, unless it is the object itself.
-fn source(object: &Value, pod: &Pod) -> Option<String> {
-    (!is_pod(object)).then(|| format!("pod `{}`", pod.name_any()))
-}
-
-fn keep_owned(pods: &mut Vec<Pod>, controllers: &[String]) {
-    pods.retain(|pod| pod.owner_references().iter().any(|owner| controllers.contains(&owner.uid)));
+fn source(object: &Value, pod: &Value) -> Option<String> {
+    (!is_pod(object)).then(|| format!("pod `{}`", objects::name(pod)))
 }
 
 /// Returns true for a kind that Kubernetes does not define. Only such kinds own objects of unknown kinds.
@@ -248,11 +217,6 @@ fn selected(controller: &Value) -> ListParams {
     }
 }
 
-/// Returns the order of ReplicaSets. An older template makes an existing one the newest again.
-fn revision(set: &PartialObjectMeta<ReplicaSet>) -> Option<u64> {
-    set.annotations().get("deployment.kubernetes.io/revision")?.parse().ok()
-}
-
 /// Returns true if the controller of an object has not seen its present specification.
 fn is_outdated(object: &Value) -> bool {
     let observed = &object["status"]["observedGeneration"];
@@ -268,30 +232,34 @@ pub(crate) fn is_failing_job(object: &Value) -> bool {
 
 /// Returns the pods of an object that may explain something, the newest last, and the time at which the newest of all was
 /// created. Failed pods that were replaced explain nothing. Terminating ones do if the object `is_failing`.
-fn present_pods(mut pods: Vec<Pod>, is_failing: bool) -> (Vec<Pod>, u64) {
-    let made_ms = |pod: &Pod| millis(pod.metadata.creation_timestamp.as_ref());
+fn present_pods(mut pods: Vec<Value>, is_failing: bool) -> (Vec<Value>, u64) {
+    let made_ms = |pod: &Value| objects::millis_at(&pod["metadata"]["creationTimestamp"]);
     let newest_ms = pods.iter().map(made_ms).max().unwrap_or(0);
     pods.retain(|pod| {
-        let has_failed = pod.status.as_ref().is_some_and(|status| status.phase.as_deref() == Some("Failed"));
-        (is_failing || pod.metadata.deletion_timestamp.is_none()) && !(has_failed && made_ms(pod) < newest_ms)
+        let is_replaced = pod["status"]["phase"] == "Failed" && made_ms(pod) < newest_ms;
+        (is_failing || pod["metadata"]["deletionTimestamp"].is_null()) && !is_replaced
     });
     pods.sort_by_key(made_ms);
     (pods, newest_ms)
 }
 
-/// Removes what explains nothing from an object that is not a pod: all except its metadata, its status, its selector,
-/// and the fields of its spec that its contract reads.
+/// Removes what explains nothing from an object that is not a pod: all except its kind, its metadata, its status, its
+/// selector, and the fields of its spec that its contract reads.
 fn keep_status(object: &mut Value) {
     let Some(fields) = object.as_object_mut() else { return };
-    fields.retain(|key, _| ["metadata", "spec", "status"].contains(&&**key));
+    fields.retain(|key, _| ["apiVersion", "kind", "metadata", "spec", "status"].contains(&&**key));
+    if let Some(metadata) = fields.get_mut("metadata").and_then(Value::as_object_mut) {
+        metadata.remove("managedFields");
+    }
     if let Some(spec) = fields.get_mut("spec").and_then(Value::as_object_mut) {
         let is_small = |value: &Value| !value.is_object() && !value.is_array();
         spec.retain(|key, value| is_small(value) || ["selector", "updateStrategy", "claimNames"].contains(&&**key));
     }
 }
 
-fn is_owned_by(object: &Value, owner: &str) -> bool {
-    object["metadata"]["ownerReferences"].as_array().into_iter().flatten().any(|it| it["uid"] == owner)
+fn is_owned_by(object: &Value, owners: &[String]) -> bool {
+    let mut found = object["metadata"]["ownerReferences"].as_array().into_iter().flatten();
+    found.any(|it| owners.iter().any(|owner| it["uid"] == *owner))
 }
 
 fn pending(object: &Value) -> Option<StartBlocker> {
@@ -316,7 +284,8 @@ mod tests {
         assert_eq!((some.label_selector.as_deref(), some.limit), (Some("app=web,tier=x"), None));
         assert_eq!((some.resource_version.as_deref(), all.resource_version), (Some("0"), None));
         assert_eq!((all.label_selector, all.limit), (None, Some(PAGE)));
-        assert!(is_owned_by(&deployment, "b") && !is_owned_by(&deployment, "c"));
+        let is_owned = |owner: &str| is_owned_by(&deployment, &[owner.to_owned()]);
+        assert!(is_owned("b") && !is_owned("c"));
         for (version, expected) in rows::<(String, bool)>("versions_of_kinds") {
             assert_eq!(is_custom(&json!({"apiVersion": version})), expected, "{version}");
         }
@@ -337,12 +306,12 @@ mod tests {
             let object = json!({"metadata": {"generation": 2}, "status": {"observedGeneration": observed}});
             assert_eq!(is_outdated(&object), expected, "{observed}");
         }
-        let mut pods = rows::<Pod>("former_pods");
-        keep_owned(&mut pods, &["a".to_owned()]);
+        let mut pods = rows::<Value>("former_pods");
+        pods.retain(|pod| is_owned_by(pod, &["a".to_owned()]));
         for (is_failing, expected) in [(false, vec!["older", "newest"]), (true, vec!["older", "newest", "terminating"])]
         {
             let (present, newest_ms) = present_pods(pods.clone(), is_failing);
-            let names: Vec<_> = present.iter().map(|pod| pod.metadata.name.as_deref().unwrap_or_default()).collect();
+            let names: Vec<_> = present.iter().map(objects::name).collect();
             assert_eq!((names, newest_ms), (expected, 4_000));
         }
         assert_eq!(present_pods(rows("failed_pods"), false).0.len(), 1);

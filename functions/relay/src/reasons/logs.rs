@@ -11,6 +11,7 @@ use futures::{AsyncRead, AsyncReadExt as _};
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
 use kube::api::{Api, ListParams, LogParams};
+use serde_json::Value;
 
 use crate::objects::{self, documents};
 use crate::observe::pod::StartBlocker;
@@ -56,19 +57,19 @@ impl Reconciler {
     ///
     /// # Errors
     /// Returns the error of the API server if it does not return the log or a Secret.
-    pub(crate) async fn masked_log(&self, pod: &Pod, container: &str, is_former: bool) -> kube::Result<String> {
-        let namespace = pod.namespace().unwrap_or_default();
-        let (spec, mut values) = (serde_json::to_value(&pod.spec).unwrap_or_default(), Vec::new());
-        for (_, _, name) in podspec::references(&spec, "").into_iter().filter(|(kind, ..)| *kind == "Secret") {
-            let secret = self.read(&ObjectRef::secret(&namespace, name)).await?.unwrap_or_default();
+    pub(crate) async fn masked_log(&self, pod: &Value, container: &str, is_former: bool) -> kube::Result<String> {
+        let (namespace, mut values) = (pod["metadata"]["namespace"].as_str().unwrap_or_default(), Vec::new());
+        for (_, _, name) in podspec::references(&pod["spec"], "").into_iter().filter(|(kind, ..)| *kind == "Secret") {
+            let secret = self.read(&ObjectRef::secret(namespace, name)).await?.unwrap_or_default();
             let keys = secret["data"].as_object().into_iter().flatten().map(|(key, _)| key);
             values.extend(keys.filter_map(|key| documents::secret_bytes(&secret, key)));
         }
-        let api: Api<Pod> = Api::namespaced(self.client.clone(), &namespace);
+        let api: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
         let (lines, bytes) = OBJECT_LOG;
         let (container, tail_lines) = (Some(container.to_owned()), Some(lines));
         let what = LogParams { container, tail_lines, previous: is_former, ..LogParams::default() };
-        let log = tail(std::future::ready(Ok::<_, kube::Error>(api.log_stream(&pod.name_any(), &what).await?))).await;
+        let log =
+            tail(std::future::ready(Ok::<_, kube::Error>(api.log_stream(objects::name(pod), &what).await?))).await;
         let log = log.text(&LogMask::new(values.into_iter()));
         Ok(end_of(script_part(&log).to_owned(), bytes))
     }

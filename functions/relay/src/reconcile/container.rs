@@ -75,7 +75,10 @@ impl Reconciler {
             PodObservation::Waiting(None) => {
                 let warnings = self.warnings(job.object_ref.namespace.as_ref().unwrap_or(&spec.namespace)).await;
                 PodObservation::Waiting(match pods.last() {
-                    Some(pod) => self.pod_blocker("pod", pod, &warnings),
+                    Some(pod) => {
+                        let pod = serde_json::to_value(pod).unwrap_or_default();
+                        self.blocker("pod", &pod, &[objects::uid(&pod)], &warnings, 0)
+                    }
                     None => self.blocker("controller", &object.unwrap_or_default(), &[job.uid.as_str()], &warnings, 0),
                 })
             }

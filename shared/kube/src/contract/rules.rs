@@ -40,6 +40,10 @@ struct ContractRule {
     from: Option<String>,
 }
 
+/// The API version, the kind, and the annotation with the number of an object that owns pods. Only the one with the largest
+/// number counts.
+pub type PodOwner = [String; 3];
+
 /// The rules of some kinds. After the last rule, an object is ready.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -48,6 +52,8 @@ struct KindContract {
     kinds: Vec<String>,
     #[serde(default)]
     once: bool,
+    /// The kinds between an object and its pods.
+    pods: Option<Vec<PodOwner>>,
     /// Named values. One that cannot be computed is missing.
     #[serde(default)]
     vars: Vec<(String, ContractExpression)>,
@@ -105,6 +111,11 @@ impl ContractTable {
         known.set("events", events);
         known.set("facts", facts);
         self.causes.get(name)?.find(&mut known)
+    }
+
+    /// Returns the kinds that may own the pods of an object in its place, or `None` for a kind without pods.
+    pub fn pod_owners(&self, object: &Value) -> Option<&[PodOwner]> {
+        self.of(ObjectView(object))?.pods.as_deref()
     }
 
     pub(super) fn runs_once(&self, object: ObjectView<'_>) -> bool {

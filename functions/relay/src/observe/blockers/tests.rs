@@ -85,8 +85,8 @@ fn a_container_is_stable_some_seconds_after_a_crash() {
 #[test]
 fn reasons_of_controllers_without_pods() {
     let controller = json!({"metadata": {"creationTimestamp": "1970-01-01T00:00:01Z"}});
-    let rows = rows::<(String, ReasonCode, WaitResolution)>("reasons_of_controllers_without_pods");
-    for (message, code, resolves) in rows {
+    let refusals = rows::<(String, ReasonCode, WaitResolution)>("reasons_of_controllers_without_pods");
+    for (message, code, resolves) in refusals {
         let first = json!({"reason": "FailedCreate", "message": message, "lastTimestamp": "2026-01-01T00:08:00Z"});
         let combined = format!("(combined from similar events): {message}");
         let newer = json!({"reason": "Other", "message": "newer", "lastTimestamp": "2026-01-01T00:09:30Z"});
