@@ -2,7 +2,6 @@
 
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
 
-mod attached;
 mod bind;
 mod callback_receiver;
 mod cancel;
