@@ -51,7 +51,7 @@ impl BatchContext {
     /// Returns the deadline of a request, at most `longest` after the arrival. If the sender receives no response
     /// before its timeout, it counts the relay as unreachable.
     fn deadline(&self, request: &RelayRequest, longest: Duration) -> Instant {
-        self.at + request.timeout().saturating_sub(RESPONSE_MARGIN).saturating_sub(self.transit).min(longest)
+        self.at + request.properties().timeout.saturating_sub(RESPONSE_MARGIN).saturating_sub(self.transit).min(longest)
     }
 
     /// Returns `response`, or [`RelayResponse::TooLarge`] if it does not fit. The first response always fits.
@@ -73,23 +73,6 @@ impl BatchContext {
 pub(crate) enum StateScope {
     WithLog,
     WithoutLog,
-}
-
-pub(crate) fn verb_and_task(request: &RelayRequest) -> (&'static str, Option<&TaskId>) {
-    match request {
-        RelayRequest::Ensure(request) => ("ensure", Some(&request.task)),
-        RelayRequest::Get(name) => ("get", Some(name)),
-        RelayRequest::Status(name) => ("status", Some(name)),
-        RelayRequest::Cancel { task: name, .. } => ("cancel", Some(name)),
-        RelayRequest::Dequeue(name) => ("dequeue", Some(name)),
-        RelayRequest::Acknowledge(name) => ("acknowledge", Some(name)),
-        RelayRequest::Release { .. } => ("release", None),
-        RelayRequest::About => ("about", None),
-        RelayRequest::Call(_) => ("call", None),
-        RelayRequest::List { .. } => ("list", None),
-        RelayRequest::Delete(name) => ("delete", Some(name)),
-        RelayRequest::Unreadable { .. } => ("unreadable", None),
-    }
 }
 
 impl Relay {
@@ -131,7 +114,7 @@ impl Relay {
         }
         let mut groups: BTreeMap<String, Vec<(usize, RelayRequest)>> = BTreeMap::new();
         for (number, request) in batch.requests.into_iter().enumerate() {
-            let group = match (verb_and_task(&request).1, &request) {
+            let group = match (request.properties().task, &request) {
                 (Some(name), _) => name.unit.clone(),
                 // The space separates the key from all unit names.
                 (None, RelayRequest::Release { instance }) => format!("release {instance}"),
@@ -165,7 +148,7 @@ impl Relay {
 
 impl Reconciler {
     async fn respond_in_time(self: &Arc<Self>, request: RelayRequest, received: &BatchContext) -> RelayResponse {
-        if let Some(Err(why)) = verb_and_task(&request).1.map(TaskId::check) {
+        if let Some(Err(why)) = request.properties().task.map(TaskId::check) {
             return match request {
                 // These requests are never refused, because the control plane would conclude that the task does not
                 // run. A task cannot have this name.
@@ -193,7 +176,7 @@ impl Reconciler {
         let deadline = received.deadline(&request, self.settings.step_timeout);
         let Ok(response) = tokio::time::timeout_at(deadline.into(), done).await else {
             if let RelayRequest::Ensure(_) | RelayRequest::Cancel { .. } | RelayRequest::Dequeue(_) = request
-                && let Some(name) = verb_and_task(&request).1
+                && let Some(name) = request.properties().task
             {
                 // The reconcile loop completes a partly executed request.
                 self.reconcile(name);

@@ -131,23 +131,35 @@ impl RelayRequest {
         })
     }
 
-    /// Returns the timeout of the control plane.
-    pub fn timeout(&self) -> Duration {
-        match self {
-            Self::Get(_)
-            | Self::Status(_)
-            | Self::Acknowledge(_)
-            | Self::Release { .. }
-            | Self::About
-            | Self::Unreadable { .. } => SHORT_RESPONSE_TIMEOUT,
-            Self::Ensure(_)
-            | Self::Cancel { .. }
-            | Self::Dequeue(_)
-            | Self::Call(_)
-            | Self::List { .. }
-            | Self::Delete(_) => RESPONSE_TIMEOUT,
-        }
+    pub fn properties(&self) -> RequestProperties<'_> {
+        const SHORT: Duration = SHORT_RESPONSE_TIMEOUT;
+        let (verb, task, timeout, shares_batch) = match self {
+            Self::Ensure(request) => ("ensure", Some(&request.task), RESPONSE_TIMEOUT, true),
+            Self::Get(task) => ("get", Some(task), SHORT, true),
+            Self::Status(task) => ("status", Some(task), SHORT, true),
+            Self::Cancel { task, .. } => ("cancel", Some(task), RESPONSE_TIMEOUT, true),
+            Self::Dequeue(task) => ("dequeue", Some(task), RESPONSE_TIMEOUT, true),
+            Self::Acknowledge(task) => ("acknowledge", Some(task), SHORT, true),
+            Self::Release { .. } => ("release", None, SHORT, true),
+            Self::About => ("about", None, SHORT, false),
+            Self::Call(_) => ("call", None, RESPONSE_TIMEOUT, false),
+            Self::List { .. } => ("list", None, RESPONSE_TIMEOUT, false),
+            Self::Delete(task) => ("delete", Some(task), RESPONSE_TIMEOUT, false),
+            Self::Unreadable { .. } => ("unreadable", None, SHORT, false),
+        };
+        RequestProperties { verb, task, timeout, shares_batch }
     }
+}
+
+/// What both sides know of a request.
+#[derive(Clone, Copy, Debug)]
+pub struct RequestProperties<'a> {
+    pub verb: &'static str,
+    pub task: Option<&'a TaskId>,
+    /// The timeout of the control plane.
+    pub timeout: Duration,
+    /// False if the request needs a batch of its own. The slowest request delays the response of a batch.
+    pub shares_batch: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

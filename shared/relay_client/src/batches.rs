@@ -25,26 +25,13 @@ type BatchReplies = Arc<Mutex<Vec<Option<RelayReply>>>>;
 type BatchFuture = Shared<BoxFuture<'static, BatchReplies>>;
 
 /// The verb of requests that may share a batch, and true for starts of later attempts, which wait for the end of earlier
-/// ones. The slowest request delays the response of a batch.
+/// ones.
 type BatchClass = (Discriminant<RelayRequest>, bool);
 
 /// Returns the class of a request, or `None` if the request needs its own batch.
 fn class_of(request: &RelayRequest) -> Option<BatchClass> {
-    let is_restart = match request {
-        RelayRequest::Ensure(ensure) => ensure.task.attempt != 1,
-        RelayRequest::Cancel { .. }
-        | RelayRequest::Dequeue(_)
-        | RelayRequest::Get(_)
-        | RelayRequest::Status(_)
-        | RelayRequest::Acknowledge(_)
-        | RelayRequest::Release { .. } => false,
-        RelayRequest::About
-        | RelayRequest::Call(_)
-        | RelayRequest::List { .. }
-        | RelayRequest::Delete(_)
-        | RelayRequest::Unreadable { .. } => return None,
-    };
-    Some((discriminant(request), is_restart))
+    let is_restart = matches!(request, RelayRequest::Ensure(ensure) if ensure.task.attempt != 1);
+    request.properties().shares_batch.then(|| (discriminant(request), is_restart))
 }
 
 /// The open batches by cluster, its UID and class.
@@ -72,7 +59,7 @@ impl OpenBatches {
         request: RelayRequest,
     ) -> RelayReply {
         let Some(class) = class_of(&request) else {
-            let timeout = request.timeout();
+            let timeout = request.properties().timeout;
             let mut replies = sender.send(cluster, vec![request], timeout).await;
             return replies.pop().unwrap_or_else(lost_reply);
         };
@@ -105,7 +92,7 @@ impl OpenBatches {
                 return (future, requests.list.len() - 1);
             }
         }
-        let timeout = request.timeout();
+        let timeout = request.properties().timeout;
         let requests = Arc::new(Mutex::new(BatchRequests { list: vec![request], bytes }));
         let (sender, cluster, own) = (Arc::clone(sender), Arc::clone(cluster), Arc::clone(&requests));
         let future = async move {

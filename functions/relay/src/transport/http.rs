@@ -16,7 +16,6 @@ use ebb_protocol::{
 use prometheus::TEXT_FORMAT;
 use tokio::sync::Semaphore;
 
-use crate::batch::verb_and_task;
 use crate::metrics::{self, METRICS};
 use crate::transport::bodies::BodyPool;
 use crate::transport::reports::ReportError;
@@ -112,7 +111,7 @@ pub(crate) async fn execute_batch(relay: &Relay, body: impl AsRef<[u8]>, transit
         Err(error) => return not(StatusCode::BAD_REQUEST, error.to_string()),
     };
     drop(body);
-    let verbs: Vec<_> = batch.requests.iter().map(|request| verb_and_task(request).0).collect();
+    let verbs: Vec<_> = batch.requests.iter().map(|request| request.properties().verb).collect();
     match relay.batch(batch, transit).await {
         Ok(responses) => {
             for (verb, response) in verbs.into_iter().zip(&responses.responses) {
