@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::api_server::client;
 use crate::api_server::discovery::ResourceKind;
 use crate::names::{self, MANAGER};
-use crate::observe::pod;
+use crate::observe::blockers::millis_at;
 use crate::{AppliedObject, ObjectRef, ReconcileError, Reconciler, Result, TaskRecord, now_ms, status, task_waits};
 
 impl Reconciler {
@@ -229,11 +229,6 @@ pub(crate) fn deletion(object_ref: &ObjectRef, object: &Value) -> TaskWait {
     TaskWait { since_ms, ..task_waits::wait(object_ref, &format!("{why}{grace}")) }
 }
 
-/// Returns a time in an object as milliseconds since 1970, or 0 if there is none.
-pub(crate) fn millis_at(time: &Value) -> u64 {
-    pod::millis(serde_json::from_value(time.clone()).ok().as_ref())
-}
-
 /// Returns the API group of an object, `""` for the core group, and its kind.
 pub(crate) fn group_kind(object: &Value) -> (&str, &str) {
     let version = object["apiVersion"].as_str().unwrap_or_default();
@@ -242,6 +237,11 @@ pub(crate) fn group_kind(object: &Value) -> (&str, &str) {
 
 pub(crate) fn uid(object: &Value) -> &str {
     object["metadata"]["uid"].as_str().unwrap_or_default()
+}
+
+/// Returns the namespace of an object, or an empty text.
+pub(crate) fn namespace(object: &Value) -> &str {
+    object["metadata"]["namespace"].as_str().unwrap_or_default()
 }
 
 pub(crate) fn name(object: &Value) -> &str {

@@ -4,13 +4,40 @@ use std::cmp::Reverse;
 
 use ebb_kube::contract::{self, CauseEnd};
 use ebb_protocol::limits::message;
+use ebb_protocol::{ReasonCode, WaitResolution};
 use k8s_openapi::api::core::v1::Event;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use crate::observe::pod::{BlockerKind, StartBlocker, millis};
+/// The reason why a container does not start, or why a pod is not created or not ready.
+#[derive(Clone, Debug, PartialEq)]
+#[cfg_attr(test, derive(serde::Deserialize), serde(rename_all = "camelCase"))]
+pub(crate) struct StartBlocker {
+    pub(crate) code: ReasonCode,
+    pub(crate) message: String,
+    pub(crate) kind: BlockerKind,
+    /// The first report of the reason in milliseconds since 1970 by the cluster's clock, or 0 if unknown.
+    pub(crate) since_ms: u64,
+    pub(crate) resolves: WaitResolution,
+    /// The container that has failed, and true if its log is that of its former run.
+    #[cfg_attr(test, serde(default))]
+    pub(crate) log: Option<(String, bool)>,
+}
+
+/// The time at which a blocker ends a task that waits for a container.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(test, derive(serde::Deserialize), serde(rename_all = "camelCase"))]
+pub(crate) enum BlockerKind {
+    Permanent,
+    /// It may pass. It exists since this time, in milliseconds since 1970 by the cluster's clock.
+    Transient(u64),
+    /// A node may become available. [`StartBlocker::since_ms`] counts.
+    Unschedulable,
+    /// It is reported, and only the deadline ends the task.
+    Reported,
+}
 
 /// The prefix of the message of an event that stands for several (`client-go/tools/record`).
 const COMBINED: &str = "(combined from similar events): ";
@@ -63,6 +90,15 @@ pub(crate) fn find(
     };
     let (code, resolves) = (word(cause.code), word(cause.resolves));
     Some(StartBlocker { code, message: cause.message, kind, since_ms: cause.since_ms, resolves, log: cause.log })
+}
+
+fn millis(time: Option<&Time>) -> u64 {
+    time.map_or(0, |time| u64::try_from(time.0.as_millisecond()).unwrap_or(0))
+}
+
+/// Returns a time in an object as milliseconds since 1970, or 0 if there is none.
+pub(crate) fn millis_at(time: &Value) -> u64 {
+    millis(serde_json::from_value(time.clone()).ok().as_ref())
 }
 
 /// Returns the value that a word of a contract names. Another word is that of a later contract.

@@ -6,7 +6,7 @@ use serde_json::Value;
 use tokio::time::{Instant, timeout_at};
 
 use crate::objects::{self, group_kind};
-use crate::observe::pod::StartBlocker;
+use crate::observe::blockers::StartBlocker;
 use crate::reasons::dependents::{EXPLANATIONS, is_failing_job};
 use crate::{ObjectRef, Reconciler, Result, TaskSpec, VersionedRecord, status};
 
@@ -32,7 +32,7 @@ impl Reconciler {
         match timeout_at(until, Box::pin(self.masked_log(pod, container, *is_former))).await {
             Ok(Ok(log)) => result.log = Some(log).filter(|log| !log.trim().is_empty()),
             Ok(Err(error)) if status(&error) == Some(403) => {
-                let (namespace, name) = (pod["metadata"]["namespace"].as_str().unwrap_or_default(), objects::name(pod));
+                let (namespace, name) = (objects::namespace(pod), objects::name(pod));
                 let former = if *is_former { " --previous" } else { "" };
                 let command = format!("kubectl logs {name} --namespace {namespace} --container {container}{former}");
                 reason.message = message(&format!("{}; its log: {command}", reason.message));

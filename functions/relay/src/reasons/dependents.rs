@@ -12,8 +12,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::api_server::discovery::ResourceKind;
 use crate::objects::{self, group_kind};
-use crate::observe::blockers::{self, Warning};
-use crate::observe::pod::{BlockerKind, StartBlocker};
+use crate::observe::blockers::{self, BlockerKind, StartBlocker, Warning, millis_at};
 use crate::reasons::warnings::MAX_AGE;
 use crate::{ObjectRef, Reconciler, now_ms, task_waits};
 
@@ -57,7 +56,7 @@ impl Reconciler {
         if found.is_some() || !is_custom(object) || is_outdated(object) {
             return Ok(found);
         }
-        let candidates = self.owned_objects(object["metadata"]["namespace"].as_str().unwrap_or_default()).await;
+        let candidates = self.owned_objects(objects::namespace(object)).await;
         let mut owners = vec![objects::uid(object).to_owned()];
         let mut deepest = None;
         for _ in 0..MAX_LEVELS {
@@ -233,7 +232,7 @@ pub(crate) fn is_failing_job(object: &Value) -> bool {
 /// Returns the pods of an object that may explain something, the newest last, and the time at which the newest of all was
 /// created. Failed pods that were replaced explain nothing. Terminating ones do if the object `is_failing`.
 fn present_pods(mut pods: Vec<Value>, is_failing: bool) -> (Vec<Value>, u64) {
-    let made_ms = |pod: &Value| objects::millis_at(&pod["metadata"]["creationTimestamp"]);
+    let made_ms = |pod: &Value| millis_at(&pod["metadata"]["creationTimestamp"]);
     let newest_ms = pods.iter().map(made_ms).max().unwrap_or(0);
     pods.retain(|pod| {
         let is_replaced = pod["status"]["phase"] == "Failed" && made_ms(pod) < newest_ms;

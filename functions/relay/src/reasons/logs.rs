@@ -9,12 +9,12 @@ use ebb_protocol::script::end_of;
 use ebb_script::{LogMask, LogTail};
 use futures::{AsyncRead, AsyncReadExt as _};
 use k8s_openapi::api::core::v1::Pod;
-use kube::ResourceExt as _;
 use kube::api::{Api, ListParams, LogParams};
 use serde_json::Value;
 
+use crate::api_server::discovery::ResourceKind;
 use crate::objects::{self, documents};
-use crate::observe::pod::StartBlocker;
+use crate::observe::blockers::{StartBlocker, millis_at};
 use crate::{AppliedObject, ObjectRef, Reconciler, TaskSpec, names};
 
 /// The timeout for a log. It is shorter than the timeout of a request for the state of a task.
@@ -25,31 +25,30 @@ const ENTRYPOINT_PREFIX: &str = "ebb-entrypoint: ";
 
 impl Reconciler {
     /// Returns the pods of a task's Job, the newest last.
-    pub(crate) async fn pods(&self, spec: &TaskSpec) -> kube::Result<Vec<Pod>> {
+    pub(crate) async fn pods(&self, spec: &TaskSpec) -> kube::Result<Vec<Value>> {
         let Some(job) = spec.manifests().next() else { return Ok(Vec::new()) };
         let namespace = job.object_ref.namespace.as_ref().unwrap_or(&spec.namespace);
-        let api: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
-        let list = api.list(&ListParams::default().labels(&format!("{}={}", names::JOB, job.uid))).await;
-        let mut pods = match list {
-            Ok(list) => list.items,
+        let labels = ListParams::default().labels(&format!("{}={}", names::JOB, job.uid));
+        let mut pods = match self.read_all(&ResourceKind::pod(), namespace, &labels).await {
+            Ok(pods) => pods,
             Err(error) => {
                 let is_gone = self.is_namespace_missing(Some(namespace.as_str()), &error).await;
                 return if is_gone { Ok(Vec::new()) } else { Err(error) };
             }
         };
         pods.retain(|pod| is_pod_of(pod, &job.uid));
-        pods.sort_by_key(|pod| pod.creation_timestamp().map(|time| time.0));
+        pods.sort_by_key(|pod| millis_at(&pod["metadata"]["creationTimestamp"]));
         Ok(pods)
     }
 
     /// Returns the end of a container's log, as far as it arrives within [`LOG_TIMEOUT`]. Returns an empty text if it
     /// cannot be read. Results and deadlines wait for this call, so a slow kubelet must not block them.
-    pub(crate) async fn log(&self, pod: &Pod, container: &str) -> String {
-        let api: Api<Pod> = Api::namespaced(self.client.clone(), &pod.namespace().unwrap_or_default());
+    pub(crate) async fn log(&self, pod: &Value, container: &str) -> String {
+        let api: Api<Pod> = Api::namespaced(self.client.clone(), objects::namespace(pod));
         // The API limits a log by lines, or by bytes from its start. So many lines have at least so many bytes.
         let lines = i64::try_from(LOG_TAIL).ok();
         let what = LogParams { container: Some(container.to_owned()), tail_lines: lines, ..LogParams::default() };
-        tail(api.log_stream(&pod.name_any(), &what)).await.text(&LogMask::default())
+        tail(api.log_stream(objects::name(pod), &what)).await.text(&LogMask::default())
     }
 
     /// Returns the last lines of the log of a container, or of its former run, with the values of all Secrets masked that
@@ -58,7 +57,7 @@ impl Reconciler {
     /// # Errors
     /// Returns the error of the API server if it does not return the log or a Secret.
     pub(crate) async fn masked_log(&self, pod: &Value, container: &str, is_former: bool) -> kube::Result<String> {
-        let (namespace, mut values) = (pod["metadata"]["namespace"].as_str().unwrap_or_default(), Vec::new());
+        let (namespace, mut values) = (objects::namespace(pod), Vec::new());
         for (_, _, name) in podspec::references(&pod["spec"], "").into_iter().filter(|(kind, ..)| *kind == "Secret") {
             let secret = self.read(&ObjectRef::secret(namespace, name)).await?.unwrap_or_default();
             let keys = secret["data"].as_object().into_iter().flatten().map(|(key, _)| key);
@@ -135,10 +134,11 @@ fn fit_response(mut log: String) -> String {
 
 /// Returns true if a pod belongs to the Job with this UID. An orphaned pod has no owner and is matched by its label.
 /// Labels alone prove nothing, because anyone can set them.
-fn is_pod_of(pod: &Pod, job: &str) -> bool {
-    match pod.owner_references().iter().find(|owner| owner.controller == Some(true)) {
-        Some(owner) => owner.uid == job,
-        None => pod.labels().get(names::JOB).is_some_and(|uid| uid == job),
+fn is_pod_of(pod: &Value, job: &str) -> bool {
+    let mut owners = pod["metadata"]["ownerReferences"].as_array().into_iter().flatten();
+    match owners.find(|owner| owner["controller"] == true) {
+        Some(owner) => owner["uid"] == job,
+        None => pod["metadata"]["labels"][names::JOB] == job,
     }
 }
 
@@ -165,7 +165,7 @@ mod tests {
             let owner = |uid: &String| serde_json::json!({"apiVersion": "v1", "kind": "X", "name": "x", "uid": uid, "controller": true});
             let owners: Vec<_> = owners.iter().map(owner).collect();
             let pod = serde_json::json!({"metadata": {"labels": {names::JOB: label}, "ownerReferences": owners}});
-            assert_eq!(is_pod_of(&serde_json::from_value(pod.clone()).unwrap(), "u"), expected, "{pod}");
+            assert_eq!(is_pod_of(&pod, "u"), expected, "{pod}");
         }
     }
 

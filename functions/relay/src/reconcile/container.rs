@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use ebb_protocol::{CallbackStatus, ReasonCode, TaskWait};
-use k8s_openapi::api::core::v1::Pod;
+use serde_json::Value;
 
+use crate::observe::blockers::StartBlocker;
 use crate::observe::pod::{self, PodObservation};
 use crate::reasons::logs;
 use crate::reconcile::ReconcileAction;
@@ -43,6 +44,10 @@ impl Reconciler {
             }
             _ => None,
         };
+        let failed = match &observation {
+            PodObservation::Waiting(Some(StartBlocker { log: Some((failed, _)), .. })) => Some(failed.clone()),
+            _ => None,
+        };
         let pod = pods.last();
         let state =
             ObservedContainer { spec: &spec, observation, pod, reported, early_failure, removing: left, silence };
@@ -52,8 +57,8 @@ impl Reconciler {
             ContainerStep::Terminate(result, log) => (result, log, true),
         };
         if let Some(pod) = pods.last().filter(|_| log != LogPart::Nothing) {
-            let failed = pod::failed_init(pod).filter(|_| log == LogPart::FailedInit);
-            let whole = self.log(pod, failed.map_or(container, |(name, _)| name)).await;
+            let failed = failed.as_deref().filter(|_| log == LogPart::FailedInit);
+            let whole = self.log(pod, failed.unwrap_or(container)).await;
             result.log = Some(if log == LogPart::Script { logs::script_part(&whole).to_owned() } else { whole });
         }
         if may_start { self.terminate_with(held, *result).await } else { self.finish(held, *result).await }
@@ -65,7 +70,7 @@ impl Reconciler {
         spec: &TaskSpec,
         job: &AppliedObject,
         container: &str,
-    ) -> Result<(Vec<Pod>, PodObservation)> {
+    ) -> Result<(Vec<Value>, PodObservation)> {
         for (version, kind) in [(&*job.object_ref.api_version, "Job"), ("v1", "Pod")] {
             self.watch(version, kind, job.object_ref.namespace.as_deref()).await?;
         }
@@ -75,10 +80,7 @@ impl Reconciler {
             PodObservation::Waiting(None) => {
                 let warnings = self.warnings(job.object_ref.namespace.as_ref().unwrap_or(&spec.namespace)).await;
                 PodObservation::Waiting(match pods.last() {
-                    Some(pod) => {
-                        let pod = serde_json::to_value(pod).unwrap_or_default();
-                        self.blocker("pod", &pod, &[objects::uid(&pod)], &warnings, 0)
-                    }
+                    Some(pod) => self.blocker("pod", pod, &[objects::uid(pod)], &warnings, 0),
                     None => self.blocker("controller", &object.unwrap_or_default(), &[job.uid.as_str()], &warnings, 0),
                 })
             }
@@ -91,7 +93,7 @@ impl Reconciler {
     async fn record_early_failure(
         &self,
         held: &mut VersionedRecord,
-        pod: Option<&Pod>,
+        pod: Option<&Value>,
         observation: &PodObservation,
     ) -> Result<()> {
         let Some(seen) = pod.and_then(pod::early_failure) else { return Ok(()) };

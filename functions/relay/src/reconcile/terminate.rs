@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use ebb_protocol::{Callback, TaskId, TaskWait};
 use k8s_openapi::api::core::v1::Pod;
-use kube::ResourceExt as _;
 use kube::api::{Api, DeleteParams};
+use serde_json::Value;
 
 use crate::objects::{self, ObjectIdentity, delete_uid};
 use crate::reconcile::task_events::{self, TaskEnd};
@@ -166,12 +166,9 @@ impl Reconciler {
             }
         };
         for pod in &pods {
-            let object = format!("Pod {}/{}", pod.namespace().unwrap_or_default(), pod.name_any());
+            let object = ObjectRef::of(pod);
             let wait = match self.terminate_pod(pod, grace_ms).await {
-                Ok(()) if pod.metadata.deletion_timestamp.is_some() => {
-                    let pod = serde_json::to_value(pod).unwrap_or_default();
-                    objects::deletion(&ObjectRef::of(&pod), &pod)
-                }
+                Ok(()) if pod["metadata"]["deletionTimestamp"].is_string() => objects::deletion(&object, pod),
                 Ok(()) => task_waits::wait(object, "its deletion has begun"),
                 Err(error) => self.explain_refusal(object, namespace, error).await?,
             };
@@ -180,14 +177,14 @@ impl Reconciler {
         Ok(remaining)
     }
 
-    async fn terminate_pod(&self, pod: &Pod, grace_ms: u64) -> kube::Result<()> {
-        if pod.metadata.deletion_timestamp.is_some() {
+    async fn terminate_pod(&self, pod: &Value, grace_ms: u64) -> kube::Result<()> {
+        if pod["metadata"]["deletionTimestamp"].is_string() {
             return Ok(());
         }
-        let api: Api<Pod> = Api::namespaced(self.client.clone(), &pod.namespace().unwrap_or_default());
+        let api: Api<Pod> = Api::namespaced(self.client.clone(), objects::namespace(pod));
         // 0 would remove the pod from the list while it still runs.
         let seconds = u32::try_from(grace_ms.div_ceil(1000)).unwrap_or(u32::MAX).max(1);
         let how = DeleteParams::default().grace_period(seconds);
-        delete_uid(&api, &pod.name_any(), pod.uid().unwrap_or_default(), how).await
+        delete_uid(&api, objects::name(pod), objects::uid(pod).to_owned(), how).await
     }
 }

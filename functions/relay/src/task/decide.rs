@@ -4,10 +4,10 @@ use ebb_kube::contract::{self, ObjectReadiness};
 use ebb_protocol::entrypoint::TerminationResult;
 use ebb_protocol::relay::{ReadyRules, TaskWait};
 use ebb_protocol::{Callback, CallbackStatus, FailureReason, Millis, ReasonCode, TaskId, WaitResolution};
-use k8s_openapi::api::core::v1::{ContainerStateTerminated, Pod};
 use serde_json::Value;
 
-use crate::observe::pod::{self, BlockerKind, PodObservation, STUCK_MS, StartBlocker};
+use crate::observe::blockers::{self, BlockerKind, StartBlocker};
+use crate::observe::pod::{self, PodObservation, STUCK_MS};
 use crate::observe::ready_rules;
 use crate::task::task_registry::Silence;
 use crate::task::task_waits;
@@ -22,8 +22,6 @@ const PAUSE_PART: u64 = 8;
 
 /// Milliseconds between two checks of objects that another task has applied.
 const REMOVAL_MS: u64 = 1_000;
-
-const TOO_LITTLE_MEMORY: &str = "the container exceeded its memory limit";
 
 /// Returns the lower attempts of a unit that run or may start. If there are none, this attempt may start. Returns `None` if
 /// a higher attempt exists: this one must not start.
@@ -66,7 +64,7 @@ pub(crate) fn terminated(
 }
 
 /// Returns true if no container of a task with a result runs.
-pub(crate) fn is_slot_free(pods: kube::Result<Vec<Pod>>, now_ms: u64) -> kube::Result<bool> {
+pub(crate) fn is_slot_free(pods: kube::Result<Vec<Value>>, now_ms: u64) -> kube::Result<bool> {
     match pods {
         // The namespace and its rights were deleted. The relay can start nothing there.
         Err(error) if matches!(status(&error), Some(403 | 404)) => Ok(true),
@@ -181,7 +179,7 @@ pub(crate) fn judge(
 pub(crate) struct ObservedContainer<'a> {
     pub(crate) spec: &'a TaskSpec,
     pub(crate) observation: PodObservation,
-    pub(crate) pod: Option<&'a Pod>,
+    pub(crate) pod: Option<&'a Value>,
     /// The result in the report of the entrypoint.
     pub(crate) reported: Option<Callback>,
     /// The reason why the pod was deleted. It was recorded before the deletion.
@@ -241,17 +239,18 @@ impl ObservedContainer<'_> {
                 return self.before_end(blocker, settings, now_ms);
             }
             PodObservation::Terminated(end) => {
+                let seen = from_kubelet(&end);
                 let (mut result, log) = match (self.reported, from_termination_message(&end)) {
                     (Some(result), _) => (result, LogPart::Nothing),
                     (None, Some(result)) => (result, LogPart::Script),
-                    (None, None) => (from_kubelet(&end), LogPart::Whole),
+                    (None, None) => (Callback::failed(seen.code, &seen.message), LogPart::Whole),
                 };
-                refine_reason(&mut result, end.reason.as_deref().unwrap_or_default(), early.as_ref());
+                refine_reason(&mut result, Some(seen), early.as_ref());
                 (result, log)
             }
             PodObservation::Gone => {
                 let mut result = self.reported.unwrap_or_else(lost);
-                refine_reason(&mut result, "", early.as_ref());
+                refine_reason(&mut result, None, early.as_ref());
                 (result, LogPart::Nothing)
             }
         };
@@ -274,6 +273,7 @@ impl ObservedContainer<'_> {
             let silent = silence.map_or(u64::MAX, |silence| now_ms.saturating_add(millis(silence.next_check)));
             return ContainerStep::Wait(until.min(unwatched).min(silent));
         }
+        let has_ended = blocker.as_ref().is_some_and(|it| it.log.as_ref().is_some_and(|(_, is_former)| !is_former));
         let result = match (self.reported.filter(|_| !cannot_start), blocker) {
             (Some(result), _) => result,
             (None, Some(blocker)) if blocker.kind == BlockerKind::Reported => deadline_failure(Some(&blocker.message)),
@@ -281,7 +281,7 @@ impl ObservedContainer<'_> {
             (None, None) => deadline_failure(None),
         };
         let log = match cannot_start {
-            true if self.pod.is_some_and(|pod| pod::failed_init(pod).is_some()) => LogPart::FailedInit,
+            true if has_ended => LogPart::FailedInit,
             false if result.log.is_none() => LogPart::Whole,
             _ => LogPart::Nothing,
         };
@@ -289,8 +289,8 @@ impl ObservedContainer<'_> {
     }
 }
 
-fn from_termination_message(end: &ContainerStateTerminated) -> Option<Callback> {
-    let TerminationResult { mut result, report, .. } = serde_json::from_str(end.message.as_deref()?).ok()?;
+fn from_termination_message(end: &Value) -> Option<Callback> {
+    let TerminationResult { mut result, report, .. } = serde_json::from_str(end["message"].as_str()?).ok()?;
     // Only a relay may refer to Secrets.
     result.secrets.clear();
     result.objects.clear();
@@ -304,34 +304,19 @@ fn from_termination_message(end: &ContainerStateTerminated) -> Option<Callback> 
     }
 }
 
-/// Derives a result from the status of the kubelet. The message may be the end of the log, which is not a reason.
-fn from_kubelet(end: &ContainerStateTerminated) -> Callback {
-    let [reason, message] = [&end.reason, &end.message].map(|text| text.as_deref().unwrap_or_default());
-    let exit_code = end.exit_code;
-    let (code, what) = match reason {
-        "OOMKilled" => (ReasonCode::OutOfMemory, TOO_LITTLE_MEMORY.to_owned()),
-        // The kubelet was stopped during the start, so the outcome is not known.
-        "ContainerCannotRun" | "StartError" if pod::interrupted(message) => {
-            (ReasonCode::Lost, format!("the start of the container was interrupted on its node: {message}"))
-        }
-        "ContainerCannotRun" | "StartError" => {
-            (ReasonCode::NotStartable, format!("the container cannot be started: {message}"))
-        }
-        "DeadlineExceeded" => (ReasonCode::Timeout, format!("the pod exceeded its deadline: {message}")),
-        "Evicted" => (ReasonCode::Evicted, format!("the pod was evicted: {message}")),
-        "ContainerStatusUnknown" => (ReasonCode::Lost, "the kubelet does not know how the container ended".to_owned()),
-        _ if exit_code < 0 => (ReasonCode::Lost, format!("the pod has failed: {reason}: {message}")),
-        _ if exit_code == 0 => (ReasonCode::Failed, "the container exited with 0 and without a result".to_owned()),
-        _ => (ReasonCode::Exit, format!("the container exited with {exit_code} and without a result")),
-    };
-    Callback::failed(code, &what)
+/// Returns how a container ended, from the status of the kubelet.
+fn from_kubelet(end: &Value) -> FailureReason {
+    let found = blockers::find("end", end, &[], &[], Value::Null);
+    let (code, message) = found.map_or_else(Default::default, |found| (found.code, found.message));
+    FailureReason { code, message }
 }
 
 /// Replaces the reason of a killed entrypoint, which does not know why it was killed.
-fn refine_reason(result: &mut Callback, end: &str, early_failure: Option<&FailureReason>) {
+fn refine_reason(result: &mut Callback, seen: Option<FailureReason>, early_failure: Option<&FailureReason>) {
     let Some(reason) = &mut result.reason else { return };
-    if end == "OOMKilled" && matches!(reason.code, ReasonCode::Exit | ReasonCode::Lost) {
-        (reason.code, reason.message) = (ReasonCode::OutOfMemory, TOO_LITTLE_MEMORY.to_owned());
+    let seen = seen.filter(|seen| seen.code == ReasonCode::OutOfMemory);
+    if let Some(seen) = seen.filter(|_| matches!(reason.code, ReasonCode::Exit | ReasonCode::Lost)) {
+        *reason = seen;
     } else if let Some(early) = early_failure.filter(|_| reason.code == ReasonCode::Lost) {
         *reason = early.clone();
     }

@@ -3,7 +3,7 @@
 use ebb_protocol::limits::message;
 use ebb_protocol::{MAX_OBJECTS, ObjectState, ObjectStatus, ReasonCode, TaskId, TaskWait, WaitResolution};
 
-use crate::observe::pod::StartBlocker;
+use crate::observe::blockers::StartBlocker;
 use crate::{TaskSpec, status};
 
 /// Returns the wait for an object that is being created, started or deleted. `why` is for people.

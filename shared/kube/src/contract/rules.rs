@@ -81,6 +81,7 @@ pub fn built_in() -> &'static ContractTable {
             include_str!("../../../documents/contracts/pods.yaml"),
             include_str!("../../../documents/contracts/operators.yaml"),
             include_str!("../../../documents/contracts/causes.yaml"),
+            include_str!("../../../documents/contracts/scripts.yaml"),
         ];
         ContractTable::read(&files).expect("the contracts are valid")
     });

@@ -1,6 +1,5 @@
 //! Pods and warnings as Kubernetes reports them, including states that a test cluster of one node cannot produce.
 
-use ebb_protocol::{ReasonCode, WaitResolution};
 use serde::Deserialize;
 
 use super::*;
