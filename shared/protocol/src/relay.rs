@@ -31,6 +31,9 @@ pub const SHORT_RESPONSE_TIMEOUT: Duration = Duration::from_secs(8);
 pub const NOT_SENT: &str = "nothing was sent: ";
 /// The beginning of the text about a request that a relay cannot read.
 pub const UNREADABLE: &str = "this version of the relay cannot read the request: ";
+/// What a start may need in its member `needs`. A relay that does not know a need refuses the start. It ignores members that it
+/// does not know.
+pub const KNOWN_NEEDS: [&str; 0] = [];
 /// A relay responds this long before the timeout of its caller, because the response takes time in transit.
 pub const RESPONSE_MARGIN: Duration = Duration::from_secs(2);
 
@@ -125,10 +128,13 @@ pub enum RelayRequest {
 impl RelayRequest {
     fn read(json: serde_json::Value) -> Self {
         let is_start = json.get("ensure").is_some();
-        serde_json::from_value(json).unwrap_or_else(|error| Self::Unreadable {
-            is_start,
-            reason: format!("{UNREADABLE}{error}; update the relay"),
-        })
+        let mut needs = json["ensure"]["needs"].as_array().into_iter().flatten().filter_map(serde_json::Value::as_str);
+        let unknown = needs.find(|need| !KNOWN_NEEDS.contains(need)).map(|need| format!("it needs `{need}`"));
+        let read = match unknown {
+            Some(unknown) => Err(unknown),
+            None => serde_json::from_value(json).map_err(|error| error.to_string()),
+        };
+        read.unwrap_or_else(|why| Self::Unreadable { is_start, reason: format!("{UNREADABLE}{why}; update the relay") })
     }
 
     pub fn properties(&self) -> RequestProperties<'_> {
@@ -292,7 +298,7 @@ pub enum TaskBody {
 /// Objects to apply and to remove, the end of the task, and its outputs.
 #[serde_with::apply(Vec => #[serde(default, skip_serializing_if = "Vec::is_empty")])]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase")]
 pub struct ObjectTask {
     /// The key of the instance that owns the objects. It is a label value.
     pub instance: String,
@@ -329,7 +335,7 @@ pub struct ObjectTask {
 
 /// A key in `data` of an applied Secret that gets the value of a key of another Secret.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase")]
 pub struct ManifestFill {
     /// The position of the Secret in [`ObjectTask::apply`].
     pub manifest: usize,
@@ -357,7 +363,7 @@ impl Default for TaskCompletion {
 /// Rules for readiness and failure. The contract of the kind replaces a missing rule (`ebb_kube::contract`).
 #[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase")]
 pub struct ReadyRules {
     /// CEL over `object`.
     pub ready: Option<String>,
@@ -366,7 +372,7 @@ pub struct ReadyRules {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase")]
 pub struct ObjectOutput {
     pub name: String,
     pub from: ObjectOutputFrom,
@@ -393,7 +399,7 @@ pub enum ObjectOutputFrom {
 
 /// A Secret with a JSON document, some of whose values exist only in the cluster.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase")]
 pub struct SecretDocument {
     /// The name of the Secret in the namespace of the task.
     pub name: String,
@@ -405,7 +411,7 @@ pub struct SecretDocument {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase")]
 pub struct DocumentFill {
     /// The JSON Pointer (RFC 6901) of the value to replace.
     pub pointer: String,

@@ -13,10 +13,10 @@ const SCRIPTS: u32 = 200;
 const ROUNDS: u32 = 5;
 const PAUSE: Duration = Duration::from_secs(4);
 
-/// Sends a signal to the process of a pod, which its environment names.
-fn signal(signal: &str, pod: &str) {
-    let command = format!("kill -{signal} $(grep -zxFl EBB_RELAY_POD={pod} /proc/*/environ | cut -d/ -f3)");
-    std::process::Command::new("sh").args(["-c", &command]).status().unwrap();
+/// Sends a signal to the process of a pod, which its environment names. Returns false if there is none.
+fn signal(signal: &str, pod: &str) -> bool {
+    let command = format!("kill -{signal} $(grep -szxFl EBB_RELAY_POD={pod} /proc/*/environ | cut -d/ -f3)");
+    std::process::Command::new("sh").args(["-c", &command]).status().unwrap().success()
 }
 
 /// Each script runs once and has one result, whichever relay starts it, receives its report and sends its callback.
@@ -47,13 +47,14 @@ async fn scripts_outlive_the_relays_that_start_them() {
         for _ in 0..ROUNDS {
             let former = leader("").await;
             relay.cluster.run("kubectl", &["rollout", "restart", "deployment/ebb-relay", "-n", own], "").unwrap();
-            let present = leader(&former).await;
+            leader(&former).await;
             tokio::time::sleep(PAUSE).await;
-            signal("KILL", &present);
+            // An upgrade can end the process meanwhile.
+            until("a killed relay", async || signal("KILL", &leader("").await).then_some(())).await;
             tokio::time::sleep(PAUSE).await;
         }
         let paused = leader("").await;
-        signal("STOP", &paused);
+        assert!(signal("STOP", &paused));
         leader(&paused).await;
         tokio::time::sleep(PAUSE).await;
         signal("CONT", &paused);
