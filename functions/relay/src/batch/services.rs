@@ -7,6 +7,7 @@ use ebb_kube::podspec::{AllowedService, ClusterPolicy, is_service_header};
 use ebb_protocol::limits::RESPONSE_BODY;
 use ebb_protocol::relay::{NOT_SENT, ServiceCredential, ServiceRequest, ServiceResponse};
 use ebb_protocol::sign::{self, MessageId, WEBHOOK_ID, WebhookKeys};
+use ebb_protocol::unit::IDEMPOTENCY_KEY;
 use ebb_protocol::{SecretRef, Timestamp};
 use ebb_script::LogMask;
 use http::{HeaderMap, HeaderName, HeaderValue};
@@ -27,8 +28,10 @@ use crate::{ObjectRef, ReconcileError, Reconciler, Result, error_message, now_ms
 const METHODS: [&str; 5] = ["GET", "POST", "PUT", "PATCH", "DELETE"];
 /// Minimum bytes of a credential. Masking shorter texts would damage responses.
 const MIN_SECRET: usize = 8;
-/// The errors of the proxy before it has sent a request.
-const UNSENT: [&str; 2] = ["no endpoints available", "dial tcp"];
+/// The beginning of the error of the API server if it has chosen no pod.
+const NO_POD: &str = "no endpoints available";
+/// The beginning of its error if it has no connection to the pod.
+const NO_CONNECTION: &str = "error trying to reach service: dial tcp";
 
 impl Reconciler {
     /// Sends a request to a Service of the policy, once.
@@ -65,7 +68,7 @@ impl Reconciler {
         match proxy_error(status, &body) {
             Some(why) if status == 403 => refuse(format!("the service `{name}`: {why}")),
             Some(why) => {
-                let unsent = if UNSENT.iter().any(|text| why.contains(text)) { NOT_SENT } else { "" };
+                let unsent = if is_unsent(request, &why) { NOT_SENT } else { "" };
                 Err(ReconcileError::Internal(format!("{unsent}the service `{name}`: {why}")))
             }
             None => {
@@ -194,6 +197,15 @@ fn check_target(service: &Service) -> Result<(), &'static str> {
     }
 }
 
+/// Returns true if an error of the API server says that the Service has received nothing. Its proxy, `http.Transport` of Go,
+/// repeats a request without a body on a new connection if it is a `GET` or has an `Idempotency-Key` (`Request.isReplayable`
+/// in net/http/request.go), so that the error of the last connection says nothing about an earlier one.
+fn is_unsent(request: &ServiceRequest, why: &str) -> bool {
+    let is_key = |(name, _): &(String, String)| name.trim_start_matches("x-") == IDEMPOTENCY_KEY;
+    let is_replayable = request.body.is_empty() && (request.method == "GET" || request.headers.iter().any(is_key));
+    why.starts_with(NO_POD) || (!is_replayable && why.starts_with(NO_CONNECTION))
+}
+
 /// Returns the error of the API server, which sends a `Status` in place of the response of the Service.
 fn proxy_error(status: u16, body: &[u8]) -> Option<String> {
     #[derive(Deserialize)]
@@ -253,6 +265,15 @@ mod tests {
             let names = found.as_ref().map(|headers| headers.keys().map(ToString::to_string).collect::<Vec<_>>());
             let text = names.map_or_else(Clone::clone, |names| names.join(" "));
             assert!(text.contains(&expected) && !text.contains("canary"), "{expected}: {text}");
+        }
+    }
+
+    #[test]
+    fn a_request_that_the_proxy_may_repeat_counts_as_sent() {
+        let rows = rows::<(String, Vec<(String, String)>, String, String, bool)>("errors_of_the_proxy");
+        for (method, headers, body, why, expected) in rows {
+            let request = ServiceRequest { body, ..request(&method, &headers) };
+            assert_eq!(is_unsent(&request, &why), expected, "{request:?} {why}");
         }
     }
 
