@@ -72,6 +72,10 @@ pub(crate) async fn post_webhook(
         ]);
     }
     add_plugin_headers(&mut list, request.headers.clone());
+    // The proxy of the API server repeats a request without a body if it has a key: `Request.isReplayable` of Go's net/http.
+    if unit.cluster.is_some() && body.is_empty() && unit.action.is_non_idempotent() {
+        list.retain(|(name, _)| name.trim_start_matches("x-") != headers::IDEMPOTENCY_KEY);
+    }
     if request.body.is_some() && !list.iter().any(|(name, _)| name == CONTENT_TYPE) {
         list.push((CONTENT_TYPE.to_owned(), "application/json".to_owned()));
     }
