@@ -4,7 +4,7 @@
 //! the same list. The relay needs no route to the Service.
 
 use ebb_kube::podspec::{AllowedService, ClusterPolicy, is_service_header};
-use ebb_protocol::limits::RESPONSE_BODY;
+use ebb_protocol::limits::{self, RESPONSE_BODY};
 use ebb_protocol::relay::{NOT_SENT, ServiceCredential, ServiceRequest, ServiceResponse};
 use ebb_protocol::sign::{self, MessageId, WEBHOOK_ID, WebhookKeys};
 use ebb_protocol::unit::IDEMPOTENCY_KEY;
@@ -65,7 +65,9 @@ impl Reconciler {
             let value = value.split_once(&proxy).map_or(value, |(_, path)| path);
             Some((name.to_string(), secret.tail_text(value.as_bytes(), false, usize::MAX)))
         });
-        match proxy_error(status, &body) {
+        // A Service can write such an error, too, or the API server shows a part of its response.
+        let masked = |why: String| limits::message(&secret.tail_text(why.as_bytes(), false, usize::MAX));
+        match proxy_error(status, &body).map(masked) {
             Some(why) if status == 403 => refuse(format!("the service `{name}`: {why}")),
             Some(why) => {
                 let unsent = if is_unsent(request, &why) { NOT_SENT } else { "" };

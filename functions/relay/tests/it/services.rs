@@ -40,13 +40,18 @@ async fn requests_reach_the_services_of_the_policy_only() {
     let of_host = call(&request(&host, "/cgi-bin/echo/rpc/v1?a=b")).await;
     assert!(matches!(&of_host, RelayResponse::Service(response) if response.body == body), "{of_host:?}");
     // The service shows the header, and the relay masks its value.
-    for (secret, expected) in [("billing", None), ("missing", Some("has no text")), ("ebb-relay", Some("belongs to"))] {
+    for (secret, path, expected) in [
+        ("billing", "/key", None),
+        ("billing", "/wrong", Some("bad ***")),
+        ("missing", "/key", Some("has no text")),
+        ("ebb-relay", "/key", Some("belongs to")),
+    ] {
         let secret = json!({"namespace": units, "name": secret, "key": "token"});
         let credential = serde_json::from_value(json!({"secret": secret, "header": "x-api-key"})).unwrap();
-        let response = call(&ServiceRequest { credential: Some(credential), ..request("echo", "/key") }).await;
+        let response = call(&ServiceRequest { credential: Some(credential), ..request("echo", path) }).await;
         let is_expected = match (&response, expected) {
             (RelayResponse::Service(response), None) => response.body == "*** x\n",
-            (RelayResponse::Refused(why), Some(expected)) => why.contains(expected),
+            (RelayResponse::Refused(why) | RelayResponse::Unavailable(why), Some(expected)) => why.contains(expected),
             _ => false,
         };
         assert!(is_expected, "{expected:?}: {response:?}");
