@@ -26,6 +26,8 @@ use crate::objects::references;
 use crate::{ObjectRef, ReconcileError, Reconciler, Result, error_message, now_ms, refuse, status};
 
 const METHODS: [&str; 5] = ["GET", "POST", "PUT", "PATCH", "DELETE"];
+/// Formats of the API server, besides JSON.
+const FOREIGN_FORMATS: [&str; 3] = ["application/yaml", "application/vnd.kubernetes.protobuf", "application/cbor"];
 /// Minimum bytes of a credential. Masking shorter texts would damage responses.
 const MIN_SECRET: usize = 8;
 /// The beginning of the error of the API server if it has chosen no pod.
@@ -181,6 +183,11 @@ fn http_request(request: &ServiceRequest, url: &str) -> Result<http::Request<Bod
     for (name, value) in &request.headers {
         if !is_service_header(name) {
             return Err(format!("the header `{name}` is not allowed"));
+        }
+        // The API server writes its own errors in an accepted format, and the relay recognises them as JSON.
+        let lower = value.to_ascii_lowercase();
+        if name == "accept" && FOREIGN_FORMATS.iter().any(|format| lower.contains(format)) {
+            return Err(format!("the header `accept` cannot be `{value}`: the API server knows this format"));
         }
         http = http.header(name, value);
     }
