@@ -51,6 +51,11 @@ impl BatchContext {
     /// Returns the deadline of a request, at most `longest` after the arrival. If the sender receives no response
     /// before its timeout, it counts the relay as unreachable.
     fn deadline(&self, request: &RelayRequest, longest: Duration) -> Instant {
+        let longest = match request {
+            // Its sender does not wait longer.
+            RelayRequest::Call(call) => longest.min(Duration::from_millis(call.valid_for_ms) + RESPONSE_MARGIN),
+            _ => longest,
+        };
         self.at + request.properties().timeout.saturating_sub(RESPONSE_MARGIN).saturating_sub(self.transit).min(longest)
     }
 

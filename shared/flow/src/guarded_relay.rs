@@ -1,12 +1,15 @@
 //! Sends requests to relays through circuit breakers.
 
 use ebb_engine::{Millis, Timestamp};
+use ebb_protocol::relay::{RESPONSE_MARGIN, RESPONSE_TIMEOUT};
 
 use crate::circuit::SHORTEST_WAIT_MS;
 use crate::{Env, PendingCall, RelayError, circuit_wait, permits};
 
 /// The end of the reason why a request was not sent.
 pub(crate) const NOT_NOW: &str = "the next request follows later";
+/// The reason of a request whose sender does not wait any longer.
+pub(crate) const NOT_AWAITED: &str = "its response is not awaited any longer";
 
 /// Returns the name of a cluster in the registry. `None` is the default cluster.
 pub(crate) fn cluster_name(env: &Env, cluster: Option<&str>) -> String {
@@ -26,7 +29,10 @@ pub(crate) async fn guarded<T>(
         return Err(RelayError::Unreachable(format!("it did not respond to the last requests; {NOT_NOW}")));
     };
     let result = request.await;
+    let may_wait = Millis::from(RESPONSE_TIMEOUT.saturating_sub(RESPONSE_MARGIN));
     call.end(|circuit, begun, now| match &result {
+        // So long, a relay may wait for a Service.
+        Err(RelayError::Unreachable(why)) if why == NOT_AWAITED && now.since(begun) < may_wait => {}
         Err(RelayError::Unreachable(_)) => circuit.record_failure(begun, now),
         Err(RelayError::Busy(_)) => circuit.record_busy(begun, now),
         Ok(_) | Err(RelayError::Refused(_)) => circuit.record_response(now),

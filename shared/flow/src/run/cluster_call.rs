@@ -1,6 +1,6 @@
 //! Requests to Services of a cluster, which its relay sends.
 
-use std::pin::pin;
+use std::time::Duration;
 
 use ebb_egress::{BytePermit, CallError, CallResult, HttpRequest, HttpResponse};
 use ebb_protocol::relay::{NOT_SENT, ServiceCredential, ServiceRequest, ServiceResponse, UNREADABLE};
@@ -8,7 +8,7 @@ use ebb_protocol::{Millis, limits};
 use futures::future::{Either, select};
 use url::{Position, Url};
 
-use crate::guarded_relay::NOT_NOW;
+use crate::guarded_relay::{NOT_AWAITED, NOT_NOW};
 use crate::{Env, RelayError, UnitCluster, guarded};
 
 /// The cluster whose relay sends the requests of a webhook unit.
@@ -30,6 +30,24 @@ fn is_unsent(error: &RelayError) -> bool {
     }
 }
 
+/// Sends a request to a Service, and waits for the response while the request is valid.
+pub(super) async fn call_service(
+    env: &Env,
+    cluster: UnitCluster<'_>,
+    request: ServiceRequest,
+) -> Result<ServiceResponse, RelayError> {
+    let timeout = Duration::from_millis(request.valid_for_ms);
+    let answer = async {
+        match select(env.relay.call(cluster, request), env.clock.sleep(timeout)).await {
+            // The relay works, and the Service is slow.
+            Either::Left((Err(RelayError::Busy(why)), _)) => Ok(Err(RelayError::Busy(why))),
+            Either::Left((answer, _)) => answer.map(Ok),
+            Either::Right(_) => Err(RelayError::Unreachable(NOT_AWAITED.to_owned())),
+        }
+    };
+    guarded(env, cluster.name, answer).await.flatten()
+}
+
 impl ClusterRoute {
     /// Sends a request, once. A refusal of the relay is final, and so is that of the operator's policy.
     pub(super) async fn send(&self, env: &Env, request: HttpRequest) -> CallResult<(HttpResponse, BytePermit)> {
@@ -38,15 +56,12 @@ impl ClusterRoute {
         let timeout = request.timeout;
         let call = self.service_request(request).map_err(|why| CallError::Refused(at(why)))?;
         let permit = env.cache.budgets.bytes.reserve(limits::RESPONSE_BODY).await;
-        let answer = pin!(guarded(env, cluster.name, env.relay.call(cluster, call)));
-        let Either::Left((answer, _)) = select(answer, env.clock.sleep(timeout)).await else {
-            return Err(CallError::Timeout(timeout));
-        };
-        match answer {
+        match call_service(env, cluster, call).await {
             Ok(ServiceResponse { status, headers, body }) => {
                 Ok((HttpResponse { status, headers, body: body.into_bytes() }, permit))
             }
             Err(RelayError::Refused(why)) => Err(CallError::Refused(at(why))),
+            Err(RelayError::Unreachable(why)) if why == NOT_AWAITED => Err(CallError::Timeout(timeout)),
             Err(error) if is_unsent(&error) => Err(CallError::NoConnection(at(error.to_string()))),
             Err(error) => Err(CallError::Connect(at(error.to_string()))),
         }

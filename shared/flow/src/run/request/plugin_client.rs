@@ -10,8 +10,9 @@ use ebb_protocol::{Millis, SecretText, Timestamp};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
+use crate::run::cluster_call::call_service;
 use crate::run::masking::masked;
-use crate::{Env, FlowError, RelayError, START_WINDOW_MS, UnitCluster, guarded};
+use crate::{Env, FlowError, RelayError, START_WINDOW_MS, UnitCluster};
 
 /// A call without a result.
 #[derive(Debug, thiserror::Error)]
@@ -164,8 +165,7 @@ impl PluginClient<'_> {
             return Err(PluginError::Late);
         }
         let request = call.request(&self.action.plugin, Millis::from(self.env.settings.response_timeout).0);
-        let response = guarded(self.env, self.cluster.name, self.env.relay.call(self.cluster, request)).await;
-        let response = response.map_err(|error| match error {
+        let response = call_service(self.env, self.cluster, request).await.map_err(|error| match error {
             RelayError::Refused(why) => PluginError::NotSent(why),
             error => PluginError::Unknown(error.to_string()),
         })?;
