@@ -26,6 +26,9 @@ const OUTAGE_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Callbacks in progress at the same time. Each result may have 5 MiB.
 const MAX_CALLBACKS: usize = 16;
+/// Requests to Services at the same time: a part of those that the client permits, because a Service can be slow. The
+/// responses together may have 16 MiB.
+const MAX_CALLS: usize = 16;
 /// Events that are sent at the same time.
 const MAX_EVENTS: usize = 8;
 
@@ -82,6 +85,7 @@ impl Relay {
             queue,
             http: http_client()?,
             callbacks: Semaphore::new(MAX_CALLBACKS),
+            calls: Semaphore::new(MAX_CALLS),
             log_limit: LogLimit::default(),
             cluster_uid: cluster,
             opened: Instant::now(),
@@ -125,6 +129,7 @@ pub(crate) struct Reconciler {
     pub(crate) queue: FairQueue,
     pub(crate) http: reqwest::Client,
     pub(crate) callbacks: Semaphore,
+    pub(crate) calls: Semaphore,
     pub(crate) log_limit: LogLimit,
     pub(crate) cluster_uid: String,
     pub(crate) opened: Instant,

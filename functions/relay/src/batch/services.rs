@@ -3,6 +3,8 @@
 //! The API server permits a proxy by the name and the port of a Service, so the rights of the relay and its policy have
 //! the same list. The relay needs no route to the Service.
 
+use std::time::Duration;
+
 use ebb_kube::podspec::{AllowedService, ClusterPolicy, is_service_header};
 use ebb_protocol::limits::{self, RESPONSE_BODY};
 use ebb_protocol::relay::{NOT_SENT, ServiceCredential, ServiceRequest, ServiceResponse};
@@ -17,6 +19,8 @@ use kube::api::Api;
 use kube::client::Body;
 use serde::Deserialize;
 use serde_json::json;
+use tokio::sync::SemaphorePermit;
+use tokio::time::timeout;
 use url::Url;
 
 use crate::api_server::client::SendOnce;
@@ -42,23 +46,25 @@ impl Reconciler {
         request: &ServiceRequest,
         received: &BatchContext,
     ) -> Result<ServiceResponse> {
-        let name = &request.service;
         let (allowed, path) = target(&self.policy, request).map_err(ReconcileError::Refused)?;
         let proxy = proxy_of(allowed);
         let mut http = http_request(request, &format!("{proxy}{path}")).map_err(ReconcileError::Refused)?;
-        let secret = self.authorize(request, http.headers_mut()).await?;
-        let services: Api<Service> = Api::namespaced(self.client.clone(), &allowed.namespace);
-        let service = services.get(&allowed.name).await.map_err(|error| match status(&error) {
-            Some(403 | 404) => ReconcileError::Refused(format!("the service `{name}`: {}", error_message(&error))),
-            _ => error.into(),
+        // The rest of the time is for the Service.
+        let time = Duration::from_millis(request.valid_for_ms / 2);
+        let prepared = timeout(time, self.prepare(request, allowed, http.headers_mut())).await;
+        let slow = "other requests to Services, or the API server, take too long".to_owned();
+        let prepared = prepared.unwrap_or(Err(ReconcileError::Internal(slow)));
+        let (_permit, secret) = prepared.map_err(|error| match error {
+            ReconcileError::Refused(_) => error,
+            other => ReconcileError::Internal(format!("{NOT_SENT}{other}")),
         })?;
-        check_target(&service).map_err(|why| ReconcileError::Refused(format!("the service `{name}` {why}")))?;
         if u128::from(request.valid_for_ms) <= received.at.elapsed().as_millis() {
             return Err(ReconcileError::Internal(format!("{NOT_SENT}the request has expired")));
         }
         let (head, body) = self.client.send(http).await?.into_parts();
         let status = head.status.as_u16();
         let body = Limited::new(body, RESPONSE_BODY).collect().await;
+        let name = &request.service;
         let failed = |error| ReconcileError::Internal(format!("the response of the service `{name}`: {error}"));
         let body = body.map_err(failed)?.to_bytes();
         let headers = head.headers.iter().filter(|(name, _)| *name != "audit-id").filter_map(|(name, value)| {
@@ -80,6 +86,25 @@ impl Reconciler {
                 Ok(ServiceResponse { status, headers: headers.collect(), body })
             }
         }
+    }
+
+    /// Waits for the permit of a request, adds its credential, and checks its Service. Returns the mask for the response.
+    async fn prepare(
+        &self,
+        request: &ServiceRequest,
+        allowed: &AllowedService,
+        headers: &mut HeaderMap,
+    ) -> Result<(Option<SemaphorePermit<'_>>, LogMask)> {
+        // This fails only if the semaphore is closed, which never happens.
+        let permit = self.calls.acquire().await.ok();
+        let (name, secret) = (&request.service, self.authorize(request, headers).await?);
+        let services: Api<Service> = Api::namespaced(self.client.clone(), &allowed.namespace);
+        let service = services.get(&allowed.name).await.map_err(|error| match status(&error) {
+            Some(403 | 404) => ReconcileError::Refused(format!("the service `{name}`: {}", error_message(&error))),
+            _ => error.into(),
+        })?;
+        check_target(&service).map_err(|why| ReconcileError::Refused(format!("the service `{name}` {why}")))?;
+        Ok((permit, secret))
     }
 
     /// Adds the credential of a request to its headers. Returns the mask for the response. The Secret is in a namespace of the
