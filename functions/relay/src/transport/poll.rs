@@ -15,6 +15,7 @@ use ebb_protocol::limits::{LAMBDA_EVENT, lambda_event_size};
 use ebb_protocol::pull::{
     LONGEST_WAIT_MS, MAX_CONCURRENT_BATCHES, PollRequest, PollResponse, QueuedReply, ReplyOutcome, SealedBatch, VERSION,
 };
+use ebb_protocol::relay::RESPONSE_TIMEOUT;
 use ebb_protocol::sign::{MessageId, WebhookKeys, sign};
 use tokio::sync::Semaphore;
 
@@ -29,14 +30,24 @@ const IDLE_AFTER: Duration = Duration::from_secs(60);
 /// Bytes around the reply of a poll.
 const ENVELOPE: usize = 32 << 10;
 
-/// Polls the API at `url` for batches and executes them until the future is dropped. A failed request is repeated with growing
-/// pauses. Batches in progress are still completed then, and their replies sent. `cluster` is the name of the cluster in the
-/// control plane.
+/// Polls the API at `url` for batches and executes them until `ended`. A failed request is repeated with growing pauses. Batches
+/// in progress are still completed then, and their replies sent, for as long as their senders wait. `cluster` is the name of
+/// the cluster in the control plane.
 ///
 /// # Errors
 /// Returns an error if no HTTP client can be created.
-pub async fn poll(relay: Relay, url: &str, cluster: String, keys: WebhookKeys) -> Result<()> {
-    Arc::new(PollClient::new(relay, url, cluster, keys)?).fetch_batches().await;
+pub async fn poll(relay: Relay, url: &str, cluster: String, keys: WebhookKeys, ended: impl Future) -> Result<()> {
+    let client = Arc::new(PollClient::new(relay, url, cluster, keys)?);
+    tokio::select! {
+        () = client.fetch_batches() => {}
+        _ = ended => {}
+    }
+    let completed = async {
+        while !lock(&client.in_flight).is_empty() {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    };
+    let _ = tokio::time::timeout(RESPONSE_TIMEOUT, completed).await;
     Ok(())
 }
 

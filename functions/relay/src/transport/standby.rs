@@ -2,11 +2,14 @@
 //! because Services select all relays of their namespace.
 
 use std::io;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ebb_protocol::relay::RESPONSE_TIMEOUT;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, copy_bidirectional};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
 
 use crate::lease::LeaderAddress;
@@ -15,22 +18,47 @@ use crate::lock;
 /// Attempts to connect to the relay that works: longer than one needs to take a lease that was given up.
 const CONNECTS: u32 = 20;
 const PAUSE: Duration = Duration::from_millis(500);
+/// Connections of a port at the same time. Any pod of a unit can open them.
+const CONNECTIONS: u16 = 512;
+/// The time within which a connection begins with a request.
+const HEAD: Duration = Duration::from_secs(10);
 
-/// Serves a port until the future is dropped. Connections that are passed on continue then.
+/// Serves a port until the future is dropped, or until `ended`. Connections that are passed on continue then. After `ended`, it
+/// waits for them as long as a control plane does.
 ///
 /// # Errors
 /// Returns the error of the listener.
-pub async fn stand_by(listener: TcpListener, leader: LeaderAddress) -> io::Result<()> {
-    let port = listener.local_addr()?.port();
+pub async fn stand_by(listener: TcpListener, leader: LeaderAddress, ended: impl Future) -> io::Result<()> {
+    let (port, permits) = (listener.local_addr()?.port(), Arc::new(Semaphore::new(usize::from(CONNECTIONS))));
+    let mut ended = pin!(ended);
     loop {
-        let (connection, _) = listener.accept().await?;
-        tokio::spawn(pass_on(connection, port, Arc::clone(&leader)));
+        let next = async {
+            // This fails only if the semaphore is closed, which never happens.
+            let permit = Arc::clone(&permits).acquire_owned().await;
+            (permit, listener.accept().await)
+        };
+        let (permit, accepted) = tokio::select! {
+            next = next => next,
+            _ = &mut ended => break,
+        };
+        // Too many open files, or the end of a connection that waits, is no error of the listener.
+        let Ok((connection, _)) = accepted else {
+            sleep(PAUSE).await;
+            continue;
+        };
+        let leader = Arc::clone(&leader);
+        tokio::spawn(async move {
+            let _permit = permit;
+            pass_on(connection, port, leader).await
+        });
     }
+    let _ = timeout(RESPONSE_TIMEOUT, permits.acquire_many(u32::from(CONNECTIONS))).await;
+    Ok(())
 }
 
 async fn pass_on(mut from: TcpStream, port: u16, leader: LeaderAddress) -> io::Result<()> {
     let mut head = [0; 1 << 10];
-    let bytes = from.read(&mut head).await?;
+    let bytes = timeout(HEAD, from.read(&mut head)).await??;
     let head = &head[..bytes];
     // Batches and reports are POST requests.
     if head.starts_with(b"GET ") {

@@ -11,6 +11,7 @@ use args::KeySource;
 use axum::Router;
 use clap::Parser as _;
 use ebb_relay::{ClusterPolicy, LeaderAddress, Relay, RelayLease};
+use futures::future::{try_join, try_join_all};
 use kube::Client;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -47,12 +48,9 @@ async fn run(options: args::RelayArgs) -> anyhow::Result<()> {
     }
     let policy = options.policy()?;
     // Process 1 of a container ends by a signal only if it handles it. The API server may not respond yet.
-    let mut end = signal(SignalKind::terminate())?;
+    let end = signal(SignalKind::terminate())?;
     let Some(pod) = options.pod.clone() else { return Box::pin(work(options, policy, end)).await };
-    let mut lease = tokio::select! {
-        taken = wait_for_lease(&options, &policy, &pod) => taken?,
-        _ = end.recv() => return Ok(()),
-    };
+    let Some(mut lease) = wait_for_lease(&options, &policy, &pod).await? else { return Ok(()) };
     let worked = tokio::select! {
         worked = Box::pin(work(options, policy, end)) => worked,
         // The tasks of this process must end now.
@@ -62,8 +60,12 @@ async fn run(options: args::RelayArgs) -> anyhow::Result<()> {
     worked
 }
 
-/// Stands by until the relay of a pod has its lease. A relay that could not work does not become ready.
-async fn wait_for_lease(options: &args::RelayArgs, policy: &ClusterPolicy, pod: &str) -> anyhow::Result<RelayLease> {
+/// Stands by until the relay of a pod has its lease, or until `SIGTERM`. A relay that could not work does not become ready.
+async fn wait_for_lease(
+    options: &args::RelayArgs,
+    policy: &ClusterPolicy,
+    pod: &str,
+) -> anyhow::Result<Option<RelayLease>> {
     let (leader, client, settings) = (LeaderAddress::default(), options.client().await?, options.settings());
     let taken = async {
         // A relay that ends during an outage of the API server would be restarted after growing pauses.
@@ -72,14 +74,16 @@ async fn wait_for_lease(options: &args::RelayArgs, policy: &ClusterPolicy, pod: 
         }
         let units = &settings.default_namespace;
         ebb_relay::check_admission(&client, units, policy.level(units)).await.map_err(anyhow::Error::msg)?;
-        anyhow::Ok(RelayLease::taken(&client, &settings.own_namespace, pod, leader.clone()).await)
+        anyhow::Ok(Some(RelayLease::taken(&client, &settings.own_namespace, pod, leader.clone()).await))
     };
     let ports = [Some(options.listen), options.listen_reports].into_iter().flatten();
-    let ports =
-        ports.map(async |address| anyhow::Ok(ebb_relay::stand_by(listening(address).await?, leader.clone()).await?));
+    let ports = ports.map(async |address| {
+        let (listener, ended) = (listening(address).await?, terminated()?);
+        anyhow::Ok(ebb_relay::stand_by(listener, leader.clone(), ended).await?)
+    });
     tokio::select! {
         taken = taken => taken,
-        Err(error) = futures::future::try_join_all(ports) => Err(error),
+        ended = try_join_all(ports) => ended.map(|_| None),
     }
 }
 
@@ -103,15 +107,18 @@ async fn work(options: args::RelayArgs, policy: ClusterPolicy, mut end: Signal) 
     let working = Box::pin(async {
         let keys = match source {
             KeySource::Given(keys) => keys,
-            KeySource::Bootstrap(bootstrap) => ebb_relay::registered_keys(&client, &uid, &bootstrap).await?,
+            KeySource::Bootstrap(bootstrap) => tokio::select! {
+                keys = ebb_relay::registered_keys(&client, &uid, &bootstrap) => keys?,
+                _ = end.recv() => return anyhow::Ok(()),
+            },
         };
         match control_plane {
-            Some((url, cluster)) => Ok(ebb_relay::poll(relay, &url, cluster, keys).await?),
+            Some((url, cluster)) => ebb_relay::poll(relay, &url, cluster, keys, end.recv()).await?,
             None => {
                 registered.get_or_init(|| keys);
-                std::future::pending::<anyhow::Result<()>>().await
             }
         }
+        Ok(())
     });
     let listener = listening(options.listen).await?;
     // Tests and `ebb dev` read the port and the cluster from the first line, whatever the level of the log is.
@@ -130,12 +137,8 @@ async fn work(options: args::RelayArgs, policy: ClusterPolicy, mut end: Signal) 
         let (routes, reports) = (serve(listener, routes), serve(listening(address).await?, reports));
         tokio::try_join!(routes, reports).map(drop)
     };
-    tokio::select! {
-        // Given secrets are set before the first request.
-        biased;
-        worked = working => worked,
-        served = serving => served,
-    }
+    // Given secrets are set before the first request.
+    try_join(working, serving).await.map(drop)
 }
 
 async fn open(options: &args::RelayArgs, policy: ClusterPolicy) -> anyhow::Result<(Client, Relay)> {
@@ -154,9 +157,12 @@ async fn listening(address: SocketAddr) -> anyhow::Result<TcpListener> {
 }
 
 async fn serve(listener: TcpListener, routes: Router) -> anyhow::Result<()> {
+    Ok(axum::serve(listener, routes).with_graceful_shutdown(terminated()?).await?)
+}
+
+fn terminated() -> anyhow::Result<impl Future<Output = ()>> {
     let mut end = signal(SignalKind::terminate())?;
-    let ended = async move {
+    Ok(async move {
         end.recv().await;
-    };
-    Ok(axum::serve(listener, routes).with_graceful_shutdown(ended).await?)
+    })
 }
