@@ -66,6 +66,8 @@ async fn wait_for_lease(
     policy: &ClusterPolicy,
     pod: &str,
 ) -> anyhow::Result<Option<RelayLease>> {
+    options.key_source()?;
+    options.control_plane()?;
     let (leader, client, settings) = (LeaderAddress::default(), options.client().await?, options.settings());
     let taken = async {
         // A relay that ends during an outage of the API server would be restarted after growing pauses.
