@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ebb_egress::{CallError, HttpCall, HttpRequest};
+use ebb_protocol::relay::NOT_SENT;
 use ebb_protocol::sign::{MessageId, sign};
 use ebb_protocol::{Batch, BatchResponse, RelayRequest, RelayResponse, ReplyOutcome, limits, relay};
 use futures::FutureExt as _;
@@ -130,17 +131,21 @@ impl BatchSender {
             }
             Err(CallError::Refused(reason)) => Err(BatchOutcome::All(RelayError::Refused(reason))),
             Err(error @ CallError::TooLarge(_)) => Err(BatchOutcome::Parts(RelayError::Busy(error.to_string()))),
+            Err(CallError::NoConnection(why)) => {
+                Err(BatchOutcome::All(RelayError::Unreachable(format!("{NOT_SENT}{why}"))))
+            }
             Err(error) => Err(BatchOutcome::All(RelayError::Unreachable(error.to_string()))),
         }
     }
 }
 
-/// Converts the error of a lookup. Only an unknown cluster is final: a relay may register, and the table may respond.
+/// Converts the error of a lookup, before anything is sent. Only an unknown cluster is final: a relay may register, and the
+/// table may respond.
 pub(super) fn lookup_error(error: ClusterLookupError) -> RelayError {
     match error {
         ClusterLookupError::Unknown(_) => RelayError::Refused(error.to_string()),
-        ClusterLookupError::Waiting(_) => RelayError::Unreachable(error.to_string()),
-        ClusterLookupError::Store(_) => RelayError::Busy(error.to_string()),
+        ClusterLookupError::Waiting(_) => RelayError::Unreachable(format!("{NOT_SENT}{error}")),
+        ClusterLookupError::Store(_) => RelayError::Busy(format!("{NOT_SENT}{error}")),
     }
 }
 
@@ -172,7 +177,7 @@ fn batch_outcome(cluster: &ClusterConfig, outcome: ReplyOutcome) -> BatchOutcome
                 // The responses together exceed the maximum size of a response of the relay.
                 507 => BatchOutcome::Parts(RelayError::Busy(why)),
                 // The relay currently has no memory for the batch.
-                429 => BatchOutcome::All(RelayError::Busy(why)),
+                429 => BatchOutcome::All(RelayError::Busy(format!("{NOT_SENT}{why}"))),
                 // A wrong secret or URL also gives such a status. The requests are repeated until an operator corrects it.
                 _ => BatchOutcome::All(RelayError::Unreachable(why)),
             }

@@ -23,9 +23,10 @@ pub(crate) struct ClusterRoute {
 /// Returns true if the Service has received nothing.
 fn is_unsent(error: &RelayError) -> bool {
     match error {
-        RelayError::Unreachable(why) => why.ends_with(NOT_NOW),
         // An earlier relay cannot read a request with a credential.
-        RelayError::Busy(why) => [NOT_SENT, UNREADABLE].iter().any(|text| why.starts_with(text)),
+        RelayError::Unreachable(why) | RelayError::Busy(why) => {
+            why.ends_with(NOT_NOW) || [NOT_SENT, UNREADABLE].iter().any(|text| why.starts_with(text))
+        }
         RelayError::Refused(_) => true,
     }
 }
