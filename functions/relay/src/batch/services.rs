@@ -183,10 +183,15 @@ fn target<'a>(policy: &'a ClusterPolicy, request: &ServiceRequest) -> Result<(&'
     };
     let full = at(&allowed.path);
     let plain = full.split('?').next().unwrap_or_default().to_ascii_lowercase();
-    let parsed = Url::parse(&format!("http://service{full}"));
-    let is_plain = parsed.is_ok_and(|url| url.as_str() == format!("http://service{full}") && url.fragment().is_none());
-    if !path.starts_with('/') || !is_plain || plain.contains("//") || plain.contains("%2f") {
-        let expected = "`/` and an encoded path without `.`, `..` and `%2F`";
+    let parsed = Url::parse(&format!("http://service{full}")).ok();
+    let parsed = parsed.filter(|url| url.as_str() == format!("http://service{full}") && url.fragment().is_none());
+    // At the root, the API server takes the path from a parameter of this name.
+    let moves = |url: &Url| plain == "/" && url.query_pairs().any(|(name, _)| name == "path");
+    // Some servers leave out what follows a semicolon in a segment, or read a backslash as a slash.
+    let climbs = plain.replace("%2e", ".").split('/').any(|segment| segment.starts_with(".."));
+    let is_plain = parsed.is_some_and(|url| !moves(&url)) && !climbs;
+    if !path.starts_with('/') || !is_plain || ["//", "%2f", "%5c"].iter().any(|text| plain.contains(text)) {
+        let expected = "`/` and an encoded path without `.`, `..`, `%2F`, `%5C`, and a parameter `path` of `/`";
         return Err(format!("the path `{path}` is not valid; expected {expected}"));
     }
     Ok((allowed, full))
