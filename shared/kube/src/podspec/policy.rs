@@ -140,7 +140,7 @@ pub fn is_service_header(name: &str) -> bool {
     ];
     let begins = |prefixes: [&str; 3]| prefixes.iter().any(|prefix| name.starts_with(prefix));
     let is_free = begins(["ebb-", "webhook-", "x-"]) && !begins(["x-forwarded-", "x-remote-", "x-stream-"]);
-    is_free || NAMES.contains(&name)
+    (is_free && name != "x-real-ip") || NAMES.contains(&name)
 }
 
 /// What pods of a namespace may have, and what pods of scripts get if their author sets nothing.
