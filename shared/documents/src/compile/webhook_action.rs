@@ -129,6 +129,10 @@ fn check_services(report: &mut DiagnosticCollector, doc: &UnitDoc, request: &Web
         let help = "such as `http://NAME.NAMESPACE.svc:8080/tenants`; another URL needs no `cluster`";
         report.push(report.error("cluster", url.at, message).help(help));
     }
+    if let Some(domain) = doc.until.as_ref().and_then(|until| until.within.as_ref()) {
+        let wrong = report.error("cluster", domain.at, "`within` cannot be used with `cluster`");
+        report.push(wrong.help("leave out `within`; the relay asks Services alone"));
+    }
     let is_wrong = |name: &str| !is_service_header(&name.to_ascii_lowercase());
     for Named { name, .. } in request.headers.iter().filter(|header| is_wrong(&header.name.value)) {
         let message = format!("header `{}` cannot pass the API server of a cluster", name.value);

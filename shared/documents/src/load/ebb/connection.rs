@@ -75,6 +75,19 @@ fn check_cluster(reader: &DocumentReader<'_>, node: &YamlNode, connection: &Conn
     if connection.cluster.is_none() {
         return;
     }
+    // They become parts of paths of the API server.
+    let names = auth.cluster_secret().into_iter().flat_map(|secret| [&secret.namespace, &secret.name, &secret.key]);
+    let is_mark = |c: char| "-_.".contains(c);
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || is_mark(c);
+    let is_name = |name: &str| name.chars().all(is_plain) && !name.chars().all(is_mark);
+    for name in names.chain(&connection.cluster).filter(|name| !is_name(&name.value)) {
+        let wrong = reader.wrong("bad-name", name.at, "the name is not valid");
+        reader.note(wrong.help("letters, digits, `-`, `_` and `.`"));
+    }
+    if !connection.ca.value.is_empty() {
+        let wrong = reader.wrong("cluster", connection.ca.at, "a connection with `cluster` uses no TLS");
+        reader.note(wrong.help("leave out `ca`"));
+    }
     if let AuthDoc::Header(header) = auth
         && !is_service_header(&header.name.value.to_ascii_lowercase())
     {
