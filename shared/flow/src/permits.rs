@@ -204,9 +204,10 @@ pub(crate) struct OriginPermit {
 }
 
 impl OriginPermit {
-    /// Does the same as [`admit`] for the server of `url`.
-    pub(crate) async fn acquire(env: &Env, url: &str) -> Option<Self> {
+    /// Does the same as [`admit`] for the server of `url`. Services of different clusters can have the same name.
+    pub(crate) async fn acquire(env: &Env, cluster: Option<&str>, url: &str) -> Option<Self> {
         let origin = url::Url::parse(url).map_or_else(|_| url.to_owned(), |url| url.origin().ascii_serialization());
+        let origin = format!("{origin} {}", cluster.unwrap_or_default());
         let permit = admit(env, &origin).await?;
         Some(Self { origin, begun: env.steady(), _permit: permit })
     }

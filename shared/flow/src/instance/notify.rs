@@ -26,7 +26,7 @@ pub async fn notify(env: &Env, target: &TargetHead, head: Option<HeadState>) -> 
     for _ in 0..crate::ATTEMPTS {
         let Some(pending) = pending_notification(env, &seen, head.take()).await? else { return Ok(()) };
         let Some(url) = &env.settings.platform_url else { return end(env, &seen, pending.holder, (None, None)).await };
-        let Some(permit) = OriginPermit::acquire(env, url).await else { return Ok(()) };
+        let Some(permit) = OriginPermit::acquire(env, None, url).await else { return Ok(()) };
         // The run was read between two reads of the target. A late success moves the target back before it reopens
         // units. If the target is unchanged, no unit was reopened when the head was read.
         let Some(reread) = env.store.read_target(seen.target_key()).await? else { return Ok(()) };

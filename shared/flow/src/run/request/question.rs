@@ -138,7 +138,7 @@ async fn send(
     timeout: Duration,
 ) -> Option<CallResult<(HttpResponse, BytePermit)>> {
     let env = answers.attempt.env;
-    let permit = OriginPermit::acquire(env, url).await?;
+    let permit = OriginPermit::acquire(env, answers.attempt.unit.cluster.as_deref(), url).await?;
     let answer = credential.call(env, HttpRequest::new(method, url, headers, body, timeout)).await;
     permit.end(env);
     Some(answer)

@@ -48,7 +48,7 @@ pub(crate) async fn post_webhook(
             return Ok(DispatchOutcome::ended(AttemptEnd::Failed(problem.failure(unit))));
         }
     };
-    let Some(permit) = OriginPermit::acquire(env, &request.url).await else {
+    let Some(permit) = OriginPermit::acquire(env, unit.cluster.as_deref(), &request.url).await else {
         // A request that was sent may still act, so the attempt keeps its slots and its deadline.
         let is_sent = |record: AttemptRecord| record.repeats > 0 || record.posted.is_some();
         return match context.read_record().await?.is_some_and(is_sent) {
