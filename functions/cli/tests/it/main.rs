@@ -5,7 +5,6 @@
 
 mod ci_jobs;
 mod commands;
-mod repairs;
 mod sessions;
 mod shown_responses;
 mod wired;

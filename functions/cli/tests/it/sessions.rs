@@ -12,6 +12,7 @@ use serde_json::Value;
 use tokio::process::Command;
 
 use crate::program;
+use crate::receiver::{CannedReply, TestReceiver};
 use crate::workdir::{CommandResult, WAIT_TIMEOUT, Workdir, environment};
 
 const DOCUMENTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/documents");
@@ -24,6 +25,8 @@ struct SessionStep {
     files: BTreeMap<String, String>,
     /// Phases that sandboxes reach before the line runs.
     reaches: BTreeMap<String, TargetPhase>,
+    /// Status and body with which the server at `SERVICE` responds from now on, by the line of a request.
+    service: BTreeMap<String, (u16, Value)>,
     /// A line of the shell, with the repository as `ROOT`, the address of the server as `URL`, and `OTLP` if `ebb` has the
     /// exporter of traces.
     sh: String,
@@ -46,8 +49,11 @@ struct SessionStep {
 }
 
 impl SessionStep {
-    async fn run(&self, workdir: &Workdir, kept: &mut BTreeMap<String, String>) {
+    async fn run(&self, workdir: &Workdir, service: &TestReceiver, kept: &mut BTreeMap<String, String>) {
         self.files.iter().for_each(|(name, text)| drop(workdir.write(name, text)));
+        for (line, (status, body)) in &self.service {
+            service.always(line, CannedReply::status(*status).with(body.clone()));
+        }
         for (name, phase) in &self.reaches {
             workdir.reaches(name, *phase).await;
         }
@@ -97,8 +103,10 @@ async fn run_all(workdir: &Workdir, steps: &str, has_server: bool) {
     let has_exporter = cfg!(feature = "otlp").to_string();
     let mut kept = BTreeMap::from([("ROOT".to_owned(), root), ("OTLP".to_owned(), has_exporter)]);
     kept.extend(dev.iter().map(|dev| ("URL".to_owned(), dev.url.clone())));
+    let service = TestReceiver::start().await;
+    kept.insert("SERVICE".to_owned(), service.url().to_owned());
     for step in steps {
-        step.run(workdir, &mut kept).await;
+        step.run(workdir, &service, &mut kept).await;
     }
     if let Some(dev) = dev {
         dev.stop().await;
@@ -115,18 +123,17 @@ macro_rules! sessions {
 }
 
 sessions! { true:
-    a_deletion_names_the_targets_that_need_a_document a_dry_run_changes_nothing
-    a_dry_run_of_a_sandbox_shows_its_effect a_failure_of_post_start_leaves_the_environment
-    a_forced_deletion_withdraws_the_instance_that_waits a_job_needs_each_documented_scope
-    a_job_starts_and_deletes_a_sandbox a_job_waits_and_reads_the_environment
+    a_deletion_names_the_targets_that_need_a_document a_dry_run_changes_nothing a_dry_run_of_a_sandbox_shows_its_effect
+    a_failure_of_post_start_leaves_the_environment a_forced_deletion_withdraws_the_instance_that_waits
+    a_job_needs_each_documented_scope a_job_starts_and_deletes_a_sandbox a_job_waits_and_reads_the_environment
     a_missing_secret_is_shown_in_the_document a_ttl_that_has_ended_is_reported an_earlier_document_is_applied_again
     an_event_is_signed_with_the_secret_of_the_server an_input_is_never_executed
     an_instance_that_waits_does_not_show_values_of_the_present_one an_upgrade_stops_after_a_failed_batch
-    followed_logs_contain_each_line_once one_call_stores_documents_before_those_that_name_them
-    one_command_repairs_every_stuck_sandbox selected_sandboxes_get_another_version_of_a_plugin
-    several_sandboxes_are_changed_by_one_command the_highest_version_of_each_plugin_is_listed
-    the_page_of_an_unknown_sandbox_is_an_error the_state_of_a_parent_folder_selects_the_server
-    wrong_lines_do_not_end_the_server
+    each_command_up_to_a_repair_is_suggested_by_the_one_before followed_logs_contain_each_line_once
+    one_call_stores_documents_before_those_that_name_them one_command_repairs_every_stuck_sandbox
+    selected_sandboxes_get_another_version_of_a_plugin several_sandboxes_are_changed_by_one_command
+    the_highest_version_of_each_plugin_is_listed the_page_of_an_unknown_sandbox_is_an_error
+    the_state_of_a_parent_folder_selects_the_server wrong_lines_do_not_end_the_server
 }
 
 /// `ebb dev` runs with an issuer.
