@@ -1,7 +1,7 @@
 //! The policy of the operator in a report, and namespaces of former policies.
 
 use ebb_kube::podspec::{ClusterPolicy, NamespacePolicy};
-use ebb_protocol::{ReportedNamespace, ReportedPolicy, short_digest};
+use ebb_protocol::{ReportedNamespace, ReportedPolicy};
 
 use crate::{Reconciler, RelaySettings, status};
 
@@ -22,8 +22,6 @@ pub(crate) fn report(policy: &ClusterPolicy, settings: &RelaySettings) -> Report
         (name.clone(), ReportedNamespace { level, service_accounts, image_pull_secrets })
     });
     ReportedPolicy {
-        // Serialization cannot fail: all keys are texts.
-        digest: short_digest(&[&serde_json::to_string(policy).unwrap_or_default()], 16),
         unit_namespace: Some(settings.default_namespace.clone()),
         relay_namespace: Some(settings.own_namespace.clone()),
         namespaces: namespaces.collect(),
@@ -49,11 +47,9 @@ mod tests {
             "services": {"files": {"namespace": "infra", "name": "plugin", "port": 1}}, "priorityClasses": ["low"],
         });
         let settings = RelaySettings::new("relay", "units", "http://127.0.0.1:1");
-        let other = report(&ClusterPolicy::default(), &settings);
         let reported = report(&serde_json::from_value(policy).unwrap(), &settings);
-        assert_ne!(reported.digest, other.digest);
         let expected = json!({
-            "digest": reported.digest, "unitNamespace": "units", "relayNamespace": "relay",
+            "unitNamespace": "units", "relayNamespace": "relay",
             "namespaces": {
                 "units": {"level": "restricted", "serviceAccounts": [], "imagePullSecrets": []},
                 "signadot": {"level": "baseline", "serviceAccounts": [], "imagePullSecrets": ["r"]},

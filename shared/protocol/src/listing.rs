@@ -40,8 +40,6 @@ const MAX_REPORTED: usize = 200;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ReportedPolicy {
-    /// Differs for different policies.
-    pub digest: String,
     /// The namespace of units whose documents name none. `None` from a relay of an earlier version, which does not report
     /// the classes of pods either.
     pub unit_namespace: Option<String>,
@@ -72,7 +70,7 @@ impl ReportedPolicy {
         fn shorten(names: &mut BTreeSet<String>) {
             *names = names.iter().take(MAX_REPORTED).map(|name| message(name)).collect();
         }
-        let texts = [Some(&mut self.digest), self.unit_namespace.as_mut(), self.relay_namespace.as_mut()];
+        let texts = [self.unit_namespace.as_mut(), self.relay_namespace.as_mut()];
         texts.into_iter().flatten().for_each(|text| *text = message(text));
         let namespaces = self.namespaces.into_iter().take(MAX_REPORTED).map(|(name, mut entry)| {
             entry.level = message(&entry.level);

@@ -116,11 +116,12 @@ fn parts_of_batches_accept_additions() {
 #[test]
 fn a_reported_policy_is_limited() {
     let kinds = |count: usize| (0..count).map(|number| format!("{number}\u{1b}")).collect::<BTreeSet<_>>();
-    let reported = ReportedPolicy { kinds: kinds(1_000), digest: "x".repeat(100_000), ..ReportedPolicy::default() };
+    let unit_namespace = Some("x".repeat(100_000));
+    let reported = ReportedPolicy { kinds: kinds(1_000), unit_namespace, ..ReportedPolicy::default() };
     let fitting = reported.fit();
     assert!(fitting.kinds.len() == 200 && fitting.kinds.iter().all(|kind| !kind.contains('\u{1b}')), "{fitting:?}");
     assert!(fitting.is_cut());
-    assert!(fitting.digest.len() < 10_000);
+    assert!(fitting.unit_namespace.is_some_and(|name| name.len() < 10_000));
     let short = ReportedPolicy { kinds: kinds(3), ..ReportedPolicy::default() }.fit();
     assert!(short.kinds.len() == 3 && !short.is_cut());
 }

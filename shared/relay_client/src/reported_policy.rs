@@ -44,7 +44,7 @@ mod tests {
     #[test]
     fn a_cut_report_is_not_used() {
         let mut reported: ReportedPolicy = serde_json::from_value(serde_json::json!({
-            "digest": "d", "services": ["files"], "unitNamespace": "a",
+            "services": ["files"], "unitNamespace": "a",
             "namespaces": {"a": {"level": "baseline", "serviceAccounts": ["b"]}, "later": {"level": "sealed"}},
         }))
         .unwrap();

@@ -118,7 +118,7 @@ async fn clusters(store: &Store) {
     assert!(store.claim_scan("far", None, AT).await.unwrap());
     assert!(store.begin_fault(ClusterFaultKind::Outage, "far", AT, "why").await.unwrap());
     assert!(store.begin_fault(ClusterFaultKind::Denial, "far", AT, "why").await.unwrap());
-    let policy = ReportedPolicy { digest: "digest".into(), ..ReportedPolicy::default() };
+    let policy = ReportedPolicy { unit_namespace: Some("units".into()), ..ReportedPolicy::default() };
     store.note_policy("far", &PolicyRecord { at: AT, policy }).await.unwrap();
     assert!(store.put_cluster(&samples::full_cluster(), None).await.unwrap());
     let feed = store.watch_changes(AT, Some(AT)).await.unwrap();

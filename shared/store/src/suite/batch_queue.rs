@@ -169,8 +169,8 @@ pub(super) async fn faults_of_clusters_are_recorded_until_they_end(StoreFixture 
 
 pub(super) async fn the_last_policy_of_a_cluster_is_kept(StoreFixture { store, .. }: StoreFixture) {
     assert_eq!(store.read_policy("eu").await.unwrap(), None);
-    for (ms, digest) in [(0, "a"), (1, "b")] {
-        let policy = ReportedPolicy { digest: digest.to_owned(), ..ReportedPolicy::default() };
+    for (ms, name) in [(0, "a"), (1, "b")] {
+        let policy = ReportedPolicy { unit_namespace: Some(name.to_owned()), ..ReportedPolicy::default() };
         let record = PolicyRecord { at: Timestamp(AT.0 + ms), policy };
         store.note_policy("eu", &record).await.unwrap();
         assert_eq!(store.read_policy("eu").await.unwrap(), Some(record));
