@@ -57,7 +57,6 @@ pub(crate) async fn open(
         keys: secret.clone().into(),
         uid: relay.cluster.clone(),
         entrypoint_image: cluster.entrypoint_image.clone(),
-        run_as_non_root: false,
         signadot_outputs: None,
         is_registered: false,
     });

@@ -72,7 +72,6 @@ impl ClusterRegistry {
                 name: name.to_owned(),
                 url: url.clone(),
                 entrypoint_image: request.entrypoint_image.clone(),
-                run_as_non_root: request.run_as_non_root,
                 signadot_outputs: request.signadot_outputs,
                 options: Value::Object(request.options.clone()),
                 relay: known.and_then(|known| known.relay.clone()),

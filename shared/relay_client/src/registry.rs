@@ -53,14 +53,12 @@ struct ClusterEntry {
     secret: String,
     uid: Option<String>,
     entrypoint_image: String,
-    #[serde(default)]
-    run_as_non_root: bool,
     signadot_outputs: Option<SignadotOutputs>,
 }
 
 impl ClusterRegistry {
-    /// Parses `{"NAME": {"url": …, "secret": "whsec_…", "uid": …, "entrypointImage": …, "runAsNonRoot": true}}`.
-    /// `url`, `runAsNonRoot` and `"signadotOutputs": "open"` are optional; a cluster without `url` has the pull transport.
+    /// Parses `{"NAME": {"url": …, "secret": "whsec_…", "uid": …, "entrypointImage": …}}`. `url` and
+    /// `"signadotOutputs": "open"` are optional; a cluster without `url` has the pull transport.
     /// `secret` lists secrets, separated by white space or commas. The first one signs.
     ///
     /// # Errors
@@ -68,8 +66,9 @@ impl ClusterRegistry {
     pub fn parse(text: &str) -> Result<Self, String> {
         let entries: BTreeMap<String, ClusterEntry> = serde_json::from_str(text).map_err(|error| {
             format!(
-                "line {}, column {}: expected a JSON object NAME: {{url, secret, uid, entrypointImage, runAsNonRoot, \
-                 signadotOutputs}}, in which `signadotOutputs` is \"open\" or absent",
+                "line {}, column {}: expected a JSON object NAME: {{url, secret, uid, entrypointImage, \
+                 signadotOutputs}}, in which `signadotOutputs` is \"open\" or absent. The `level` of a namespace in the \
+                 policy of the relay has replaced `runAsNonRoot`",
                 error.line(),
                 error.column()
             )
@@ -92,7 +91,6 @@ impl ClusterRegistry {
                 keys,
                 uid,
                 entrypoint_image: entry.entrypoint_image,
-                run_as_non_root: entry.run_as_non_root,
                 signadot_outputs: entry.signadot_outputs,
                 is_registered: false,
             };
@@ -219,15 +217,15 @@ mod tests {
     #[test]
     fn valid_lists_are_parsed_and_others_rejected() {
         let parse = ClusterRegistry::parse;
-        // The URL, the UID, whether an image needs a user other than root, and the first secret.
-        type Expected = Option<(Option<String>, String, bool, String)>;
+        // The URL, the UID, and the first secret.
+        type Expected = Option<(Option<String>, String, String)>;
         type Clusters = (serde_json::Value, Vec<(Option<String>, Expected)>, Vec<(String, String)>);
         let (valid, named, wrong): Clusters = serde_json::from_str(include_str!("../tests/clusters.json")).unwrap();
         let clusters = parse(&valid.to_string()).unwrap();
         for (name, expected) in named {
             let found = clusters.named(name.as_deref()).map(|found| {
                 let url = if let RelayTransport::Push(url) = &found.transport { Some(url.clone()) } else { None };
-                (url, found.uid.clone(), found.run_as_non_root, found.keys.first().reveal().to_string())
+                (url, found.uid.clone(), found.keys.first().reveal().to_string())
             });
             assert_eq!(found, expected, "{name:?}");
         }

@@ -199,9 +199,6 @@ fn template(script: &ScriptTask, secret: &str, pods: PodSettings<'_>) -> Value {
     let mut template = TEMPLATE.clone();
     let pod = &mut template["spec"];
     pod["terminationGracePeriodSeconds"] = (2 * pods.grace.as_secs() + 5).into();
-    if pods.cluster.run_as_non_root {
-        pod["securityContext"]["runAsNonRoot"] = true.into();
-    }
     pod["initContainers"][0]["image"] = pods.cluster.entrypoint_image.as_str().into();
     pod["containers"][0]["image"] = script.image.as_str().into();
     pod["volumes"][1]["secret"]["secretName"] = secret.into();

@@ -88,7 +88,6 @@ pub(crate) fn registration(item: &ClusterItem) -> ClusterRegistration {
     ClusterRegistration {
         url: item.url.clone(),
         entrypoint_image: item.entrypoint_image.clone(),
-        run_as_non_root: item.run_as_non_root,
         signadot_outputs: item.signadot_outputs,
         options: item.options.as_object().cloned().unwrap_or_default(),
         version: Some(item.version),

@@ -73,7 +73,6 @@ pub struct ClusterRegistration {
     pub url: Option<String>,
     /// The image that contains the entrypoint as `/ebb-entrypoint`.
     pub entrypoint_image: String,
-    pub run_as_non_root: bool,
     pub signadot_outputs: Option<SignadotOutputs>,
     /// The options of the installation, as they were sent.
     #[schema(value_type = Object)]
@@ -106,8 +105,6 @@ pub struct PutCluster {
     pub url: Option<String>,
     /// The image that contains the entrypoint as `/ebb-entrypoint`.
     pub entrypoint_image: String,
-    /// True if pods of scripts must not run as root.
-    pub run_as_non_root: bool,
     /// `open`: the outputs of Signadot plugins are not sensitive in this cluster. Absent: they stay there, unless a plugin
     /// opens them. It counts for targets that are created or updated from then on.
     pub signadot_outputs: Option<SignadotOutputs>,

@@ -13,9 +13,6 @@ pub struct ClusterConfig {
     pub uid: String,
     /// The image with the entrypoint, as `/ebb-entrypoint`.
     pub entrypoint_image: String,
-    /// True if an image with the user root does not start, as the level `restricted` of the Pod Security Standards requires.
-    /// The pod of a script always meets all other requirements of that level.
-    pub run_as_non_root: bool,
     pub signadot_outputs: Option<SignadotOutputs>,
     /// False for a cluster of the configuration of the control plane.
     pub is_registered: bool,

@@ -108,7 +108,6 @@ impl RegisteredClusters {
             keys: secret.into(),
             uid: relay.uid.clone(),
             entrypoint_image: item.entrypoint_image.clone(),
-            run_as_non_root: item.run_as_non_root,
             signadot_outputs: item.signadot_outputs,
             is_registered: true,
         })

@@ -1,10 +1,10 @@
 use super::*;
 use crate::ClusterRegistry;
 
-fn objects(request: EnsureTask, run_as_non_root: bool) -> Result<EnsureTask<ObjectTask>, String> {
+fn objects(request: EnsureTask) -> Result<EnsureTask<ObjectTask>, String> {
     let secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
     let image = "ebb.test/entrypoint:1";
-    let cluster = json!({"secret": secret, "uid": "u", "entrypointImage": image, "runAsNonRoot": run_as_non_root});
+    let cluster = json!({"secret": secret, "uid": "u", "entrypointImage": image});
     let clusters = ClusterRegistry::parse(&json!({"default": cluster}).to_string()).unwrap();
     super::objects(request, PodSettings { cluster: clusters.named(None).unwrap(), grace: Duration::from_secs(30) })
 }
@@ -23,7 +23,7 @@ const UNIT: &str = "k5ncuujcjllj2abc-1-pre-start-0";
 #[test]
 fn a_script_is_a_job_and_a_secret() {
     let overlay = "metadata: {annotations: {sidecar.istio.io/inject: \"false\"}}\nspec:\n  serviceAccountName: seeder\n  automountServiceAccountToken: true\n  containers:\n  - {name: main, resources: {requests: {memory: 1Gi}}}\n  - {name: proxy, image: proxy}\n";
-    let request = objects(request(UNIT, Some(overlay), "#!/bin/sh\ntrue\n"), true).unwrap();
+    let request = objects(request(UNIT, Some(overlay), "#!/bin/sh\ntrue\n")).unwrap();
     // A sensitive value is only in the Secret.
     assert!(!json!(request.body.apply).to_string().contains("canary"));
     insta::assert_json_snapshot!(request);
@@ -51,7 +51,7 @@ fn the_token_and_the_gain_of_rights_follow_the_pod_template() {
     let rows: Vec<(Option<String>, String, Option<bool>)> =
         serde_json::from_str(include_str!("../../tests/pod_rights.json")).unwrap();
     for (overlay, field, expected) in rows {
-        let made = objects(request(UNIT, overlay.as_deref(), ""), false).unwrap().body;
+        let made = objects(request(UNIT, overlay.as_deref(), "")).unwrap().body;
         let found = made.apply[0].pointer(&format!("/spec/template/spec/{field}"));
         assert_eq!(found.and_then(Value::as_bool), expected, "{overlay:?} {field}");
     }
@@ -61,7 +61,7 @@ fn the_token_and_the_gain_of_rights_follow_the_pod_template() {
 fn names_are_deterministic_and_short_enough() {
     let long = format!("{}-18446744073709551615-post-start-4294967295", "k".repeat(16));
     for (unit, expected) in [(UNIT, Some("ebb-k5ncuujcjllj2abc-1-pre-start-0-2")), (&long, None)] {
-        let build = || objects(request(unit, None, "#!/bin/sh"), false).unwrap().body;
+        let build = || objects(request(unit, None, "#!/bin/sh")).unwrap().body;
         let (first, second) = (build(), build());
         let name = first.apply[0]["metadata"]["name"].as_str().unwrap();
         assert_eq!(first, second);
@@ -93,7 +93,7 @@ fn invalid_scripts_are_rejected_with_the_reason() {
         (Some("a: ["), "", "pod template: the pod template is not YAML"),
         (Some(two_violations), "", "\nspec.volumes[ebb-in]: the name `ebb-in` is reserved"),
     ] {
-        let error = objects(request(UNIT, overlay, text), false).unwrap_err();
+        let error = objects(request(UNIT, overlay, text)).unwrap_err();
         assert!(error.contains(expected), "{error}");
     }
 }

@@ -13,8 +13,6 @@ pub struct ClusterItem {
     /// The URL of the relay with push transport. `None` means pull.
     pub url: Option<String>,
     pub entrypoint_image: String,
-    #[serde(default)]
-    pub run_as_non_root: bool,
     pub signadot_outputs: Option<SignadotOutputs>,
     /// The options of the installation, for the program that made it.
     #[serde(default)]

@@ -156,7 +156,6 @@ impl Connection<'_> {
         let request = PutCluster {
             url: push_url,
             entrypoint_image,
-            run_as_non_root: registration.is_some_and(|known| known.run_as_non_root),
             signadot_outputs: options.signadot_outputs(registration.and_then(|known| known.signadot_outputs)),
             options: Map::from_iter(stored),
             // A token that no relay has used cannot be read again.
