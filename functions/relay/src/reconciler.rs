@@ -15,7 +15,6 @@ use crate::api_server::discovery::{DiscoveryCache, ResourceKind};
 use crate::api_server::namespace_cache::NamespaceCache;
 use crate::error::{LogLimit, LogSubject, ReconcileError, Result};
 use crate::http_client::http_client;
-use crate::observe::blockers::Warning;
 use crate::task::fair_queue::FairQueue;
 use crate::task::store::RecordStore;
 use crate::task::task_registry::TaskRegistry;
@@ -116,7 +115,8 @@ pub(crate) struct Reconciler {
     pub(crate) kept_since: u64,
     pub(crate) discovery: DiscoveryCache,
     pub(crate) watches: Mutex<HashSet<(String, String, Option<String>)>>,
-    pub(crate) warnings: NamespaceCache<Vec<Warning>>,
+    /// Those of [`crate::observe::blockers::warning`].
+    pub(crate) warnings: NamespaceCache<Vec<Value>>,
     /// Objects that have owners.
     pub(crate) owned: NamespaceCache<Vec<Value>>,
     /// The kinds that tasks may create, in the only namespace `""`.

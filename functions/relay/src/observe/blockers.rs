@@ -2,103 +2,75 @@
 
 use std::cmp::Reverse;
 
-use ebb_kube::contract::{self, CauseEnd};
+use ebb_kube::contract::{CauseEnd, ContractTable, ObjectCause};
 use ebb_protocol::limits::message;
 use ebb_protocol::{ReasonCode, WaitResolution};
-use k8s_openapi::api::core::v1::Event;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use serde::Serialize;
+use serde::Deserialize as _;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 /// The reason why a container does not start, or why a pod is not created or not ready.
-#[derive(Clone, Debug, PartialEq)]
-#[cfg_attr(test, derive(serde::Deserialize), serde(rename_all = "camelCase"))]
+#[derive(Clone, Debug, Default, PartialEq)]
+#[cfg_attr(test, derive(serde::Deserialize), serde(rename_all = "camelCase", default))]
 pub(crate) struct StartBlocker {
     pub(crate) code: ReasonCode,
     pub(crate) message: String,
-    pub(crate) kind: BlockerKind,
+    /// The time at which it ends a task that waits for a container.
+    pub(crate) ends: CauseEnd,
+    /// The time from which [`CauseEnd::PodStart`] counts, as `since_ms`.
+    pub(crate) from_ms: u64,
     /// The first report of the reason in milliseconds since 1970 by the cluster's clock, or 0 if unknown.
     pub(crate) since_ms: u64,
     pub(crate) resolves: WaitResolution,
     /// The container that has failed, and true if its log is that of its former run.
-    #[cfg_attr(test, serde(default))]
     pub(crate) log: Option<(String, bool)>,
-}
-
-/// The time at which a blocker ends a task that waits for a container.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(test, derive(serde::Deserialize), serde(rename_all = "camelCase"))]
-pub(crate) enum BlockerKind {
-    Permanent,
-    /// It may pass. It exists since this time, in milliseconds since 1970 by the cluster's clock.
-    Transient(u64),
-    /// A node may become available. [`StartBlocker::since_ms`] counts.
-    Unschedulable,
-    /// It is reported, and only the deadline ends the task.
-    Reported,
 }
 
 /// The prefix of the message of an event that stands for several (`client-go/tools/record`).
 const COMBINED: &str = "(combined from similar events): ";
 
-/// A warning about an object. Times are milliseconds since 1970 by the cluster's clock, or 0 if unknown.
-#[derive(Clone, Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct Warning {
-    pub(crate) uid: String,
-    pub(crate) reason: String,
-    pub(crate) message: String,
-    pub(crate) first_ms: u64,
-    pub(crate) last_ms: u64,
+/// Returns what causes read of a warning: `reason`, `message`, and the times of its first and last report in milliseconds since
+/// 1970 by the cluster's clock, or 0 if unknown. `uid` is that of its object.
+pub(crate) fn warning(event: &Value) -> Value {
+    let first_known = |times: &[&Value]| times.iter().map(|time| millis_at(time)).find(|time| *time > 0).unwrap_or(0);
+    let (observed, created) = (&event["eventTime"], &event["metadata"]["creationTimestamp"]);
+    let first = [&event["firstTimestamp"], observed, created];
+    let last = [&event["series"]["lastObservedTime"], &event["lastTimestamp"], observed, first[0], created];
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let said = text(&event["message"]);
+    json!({
+        "uid": text(&event["involvedObject"]["uid"]),
+        "reason": text(&event["reason"]),
+        "message": message(said.strip_prefix(COMBINED).unwrap_or(&said)),
+        "firstMs": first_known(&first),
+        "lastMs": first_known(&last),
+    })
 }
 
-impl From<Event> for Warning {
-    fn from(event: Event) -> Self {
-        let observed = event.event_time.map(|time| Time(time.0));
-        let in_series = event.series.and_then(|series| series.last_observed_time).map(|time| Time(time.0));
-        let first = event.first_timestamp.or_else(|| observed.clone()).or(event.metadata.creation_timestamp);
-        let last = in_series.or(event.last_timestamp).or(observed).or_else(|| first.clone());
-        let said = event.message.unwrap_or_default();
-        Self {
-            uid: event.involved_object.uid.unwrap_or_default(),
-            reason: event.reason.unwrap_or_default(),
-            message: message(said.strip_prefix(COMBINED).unwrap_or(&said)),
-            first_ms: millis(first.as_ref()),
-            last_ms: millis(last.as_ref()),
-        }
-    }
-}
-
-/// Finds a cause with this name. `uids` are those of the objects whose warnings count. `facts` are what the causes read.
+/// Finds a cause with this name in contracts. The warnings about the object count, and those about the UIDs of its
+/// `controllers`. `facts` are what the causes read.
 pub(crate) fn find(
+    contracts: &ContractTable,
     name: &str,
     object: &Value,
-    uids: &[&str],
-    warnings: &[Warning],
+    controllers: &[String],
+    warnings: &[Value],
     facts: Value,
 ) -> Option<StartBlocker> {
-    let is_own = |it: &&Warning| !it.uid.is_empty() && uids.contains(&it.uid.as_str());
+    let uid = object["metadata"]["uid"].as_str().into_iter().chain(controllers.iter().map(String::as_str));
+    let is_own = |it: &&Value| uid.clone().any(|uid| it["uid"] == *uid);
     let mut events: Vec<_> = warnings.iter().rev().filter(is_own).collect();
-    events.sort_by_key(|it| Reverse(it.last_ms));
-    let cause = contract::built_in().cause(name, object, json!(events), facts)?;
-    let kind = match cause.ends {
-        CauseEnd::Deadline => BlockerKind::Reported,
-        CauseEnd::AtOnce => BlockerKind::Permanent,
-        CauseEnd::PodStart => BlockerKind::Transient(cause.from_ms),
-        CauseEnd::Scheduling => BlockerKind::Unschedulable,
-    };
-    let (code, resolves) = (word(cause.code), word(cause.resolves));
-    Some(StartBlocker { code, message: cause.message, kind, since_ms: cause.since_ms, resolves, log: cause.log })
-}
-
-fn millis(time: Option<&Time>) -> u64 {
-    time.map_or(0, |time| u64::try_from(time.0.as_millisecond()).unwrap_or(0))
+    events.sort_by_key(|it| Reverse(it["lastMs"].as_u64()));
+    let ObjectCause { code, resolves, ends, from_ms, since_ms, message, log } =
+        contracts.cause(name, object, json!(events), facts)?;
+    Some(StartBlocker { code: word(code), message, ends, from_ms, since_ms, resolves: word(resolves), log })
 }
 
 /// Returns a time in an object as milliseconds since 1970, or 0 if there is none.
 pub(crate) fn millis_at(time: &Value) -> u64 {
-    millis(serde_json::from_value(time.clone()).ok().as_ref())
+    let time = Time::deserialize(time).ok();
+    time.and_then(|time| u64::try_from(time.0.as_millisecond()).ok()).unwrap_or(0)
 }
 
 /// Returns the value that a word of a contract names. Another word is that of a later contract.

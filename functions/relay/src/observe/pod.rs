@@ -1,6 +1,6 @@
 //! Observes a container through the pods of its Job.
 
-use ebb_kube::contract::{self, DocumentRules, ObjectReadiness};
+use ebb_kube::contract::{self, ContractTable, DocumentRules, ObjectReadiness};
 use ebb_protocol::FailureReason;
 use ebb_protocol::limits::message;
 use serde_json::{Value, json};
@@ -22,10 +22,15 @@ pub(crate) enum PodObservation {
     Gone,
 }
 
-/// Observes a container of a Job. `job` is `None` if it was deleted. `pods` are sorted by age, the newest last.
-pub(crate) fn observe(job: Option<&Value>, pods: &[Value], container: &str) -> PodObservation {
+/// Observes a container of a Job by contracts. `job` is `None` if it was deleted. `pods` are sorted by age, the newest last.
+pub(crate) fn observe(
+    contracts: &ContractTable,
+    job: Option<&Value>,
+    pods: &[Value],
+    container: &str,
+) -> PodObservation {
     let Some(pod) = pods.last() else {
-        return match contract::judge(contract::built_in(), job, None, DocumentRules::default()) {
+        return match contract::judge(contracts, job, None, DocumentRules::default()) {
             ObjectReadiness::Pending { .. } => PodObservation::Waiting(None),
             _ => PodObservation::Gone,
         };
@@ -40,15 +45,15 @@ pub(crate) fn observe(job: Option<&Value>, pods: &[Value], container: &str) -> P
     if status["phase"] == "Failed" {
         let text = |key: &str| status[key].as_str().unwrap_or_default();
         let end = || json!({"exitCode": -1, "reason": text("reason"), "message": text("message")});
-        let init = blockers::find("init", pod, &[], &[], Value::Null);
+        let init = blockers::find(contracts, "init", pod, &[], &[], Value::Null);
         return init.map_or_else(|| PodObservation::Terminated(end()), |init| PodObservation::Waiting(Some(init)));
     }
     if state["running"].is_object() { PodObservation::Running } else { PodObservation::Waiting(None) }
 }
 
 /// Returns why a pod is being deleted, or why it has failed before its containers.
-pub(crate) fn early_failure(pod: &Value) -> Option<FailureReason> {
-    let found = blockers::find("early", pod, &[], &[], Value::Null)?;
+pub(crate) fn early_failure(contracts: &ContractTable, pod: &Value) -> Option<FailureReason> {
+    let found = blockers::find(contracts, "early", pod, &[], &[], Value::Null)?;
     Some(FailureReason { code: found.code, message: message(&found.message) })
 }
 
@@ -65,6 +70,7 @@ pub(crate) fn is_stuck(pod: &Value, now_ms: u64) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use ebb_kube::contract::built_in;
     use ebb_protocol::ReasonCode;
 
     use super::*;
@@ -75,13 +81,13 @@ mod tests {
     fn rare_observations() {
         for (status, expected) in rows::<(Value, Option<ReasonCode>)>("early_failures") {
             let pod = json!({"metadata": {"name": "p"}, "status": status});
-            assert_eq!(early_failure(&pod).map(|it| it.code), expected, "{status}");
+            assert_eq!(early_failure(built_in(), &pod).map(|it| it.code), expected, "{status}");
         }
         for (mut job, pods, expected) in rows::<(Option<Value>, Vec<Value>, PodObservation)>("rare_observations") {
             if let Some(job) = &mut job {
                 (job["apiVersion"], job["kind"]) = ("batch/v1".into(), "Job".into());
             }
-            assert_eq!(observe(job.as_ref(), &pods, "main"), expected, "{job:?} {pods:?}");
+            assert_eq!(observe(built_in(), job.as_ref(), &pods, "main"), expected, "{job:?} {pods:?}");
         }
     }
 }

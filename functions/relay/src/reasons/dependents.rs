@@ -3,16 +3,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ebb_kube::contract::{self, DocumentRules, ObjectReadiness};
+use ebb_kube::contract::{self, ContractTable, DocumentRules, ObjectReadiness};
 use ebb_protocol::limits::message;
-use ebb_protocol::{ReasonCode, TaskWait, WaitResolution};
+use ebb_protocol::{ReasonCode, TaskWait};
 use kube::api::ListParams;
 use serde_json::{Value, json};
 use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::api_server::discovery::ResourceKind;
 use crate::objects::{self, group_kind};
-use crate::observe::blockers::{self, BlockerKind, StartBlocker, Warning, millis_at};
+use crate::observe::blockers::{self, StartBlocker, millis_at};
 use crate::reasons::warnings::MAX_AGE;
 use crate::{ObjectRef, Reconciler, now_ms, task_waits};
 
@@ -63,7 +63,7 @@ impl Reconciler {
             let level: Vec<&Value> = candidates.iter().filter(|it| is_owned_by(it, &owners)).take(MAX_OWNED).collect();
             let mut waits_for = None;
             for owned in &level {
-                let Some(pending) = pending(owned) else { continue };
+                let Some(pending) = pending(contract::built_in(), owned) else { continue };
                 let name = ObjectRef::of(owned).to_string();
                 if let Some((source, blocker, pod)) = self.own_explanation(owned).await? {
                     let source = source.map_or_else(|| name.clone(), |source| format!("{name}: {source}"));
@@ -85,30 +85,29 @@ impl Reconciler {
         let warnings = self.warnings(namespace).await;
         let own = |blocker: Option<StartBlocker>| blocker.map(|blocker| (None, blocker, None));
         let Some((controllers, pods)) = self.pods_of(object).await? else {
-            return Ok(own(self.blocker("object", object, &[objects::uid(object)], &warnings, 0)));
+            return Ok(own(self.blocker("object", object, &[], &warnings, 0)));
         };
         let (pods, newest_pod_ms) = present_pods(pods, is_pod(object) || is_failing_job(object));
         let blocked = pods.into_iter().rev().find_map(|pod| {
-            let find = |name| self.blocker(name, &pod, &[objects::uid(&pod)], &warnings, 0);
+            let find = |name| self.blocker(name, &pod, &[], &warnings, 0);
             let blocker = find("pod").or_else(|| find("crash"))?;
             Some((source(object, &pod), blocker, Some(pod)))
         });
-        let controllers: Vec<_> = controllers.iter().map(String::as_str).collect();
         let refused = || self.blocker("controller", object, &controllers, &warnings, newest_pod_ms);
         Ok(blocked.or_else(|| own(refused())))
     }
 
-    /// Finds a cause. `uids` are those of the objects whose warnings count.
+    /// Finds a cause, by contracts. The warnings about the object and its controllers count.
     pub(crate) fn blocker(
         &self,
         name: &str,
         object: &Value,
-        uids: &[&str],
-        warnings: &[Warning],
+        controllers: &[String],
+        warnings: &[Value],
         newest_pod_ms: u64,
     ) -> Option<StartBlocker> {
         let facts = json!({"nowMs": now_ms(), "podMs": newest_pod_ms, "cluster": self.settings.cluster});
-        blockers::find(name, object, uids, warnings, facts)
+        blockers::find(contract::built_in(), name, object, controllers, warnings, facts)
     }
 
     /// Returns the UIDs of the controllers of an object's pods, and these pods. A pod has itself and no controller. Returns
@@ -118,7 +117,8 @@ impl Reconciler {
         if is_pod(object) {
             return Ok(Some((Vec::new(), vec![object.clone()])));
         }
-        let Some(owners) = contract::built_in().pod_owners(object) else { return Ok(None) };
+        let contracts = contract::built_in();
+        let Some(owners) = contracts.pod_owners(object) else { return Ok(None) };
         let (mut controllers, selected) = (vec![objects::uid(object).to_owned()], selected(object));
         for [version, kind, number] in owners {
             let Some(kind) = self.discovery.find(version, kind).await? else { continue };
@@ -261,14 +261,13 @@ fn is_owned_by(object: &Value, owners: &[String]) -> bool {
     found.any(|it| owners.iter().any(|owner| it["uid"] == *owner))
 }
 
-fn pending(object: &Value) -> Option<StartBlocker> {
-    let (code, message) = match contract::judge(contract::built_in(), Some(object), None, DocumentRules::default()) {
+fn pending(contracts: &ContractTable, object: &Value) -> Option<StartBlocker> {
+    let (code, message) = match contract::judge(contracts, Some(object), None, DocumentRules::default()) {
         ObjectReadiness::Pending { reason } => (ReasonCode::Timeout, reason),
         ObjectReadiness::Failed { reason, message } => (ReasonCode::Failed, format!("{reason}: {message}")),
         ObjectReadiness::Ready | ObjectReadiness::Gone => return None,
     };
-    let (kind, resolves) = (BlockerKind::Reported, WaitResolution::Itself);
-    Some(StartBlocker { code, message, kind, since_ms: 0, resolves, log: None })
+    Some(StartBlocker { code, message, ..StartBlocker::default() })
 }
 
 #[cfg(test)]

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use ebb_protocol::{CallbackStatus, ReasonCode, TaskWait};
+use ebb_kube::contract::{ContractTable, built_in};
+use ebb_protocol::{CallbackStatus, FailureReason, ReasonCode, TaskWait};
 use serde_json::Value;
 
 use crate::observe::blockers::StartBlocker;
@@ -23,12 +24,14 @@ impl Reconciler {
         let (Some(job), Some(container)) = (spec.manifests().next(), spec.container()) else {
             return Ok(ReconcileAction::Done);
         };
+        let contracts = built_in();
         let reported = if spec.reported { Some(held.result()?) } else { None };
         let (pods, observation) = match &reported {
             Some(result) if result.status == CallbackStatus::Succeeded => (Vec::new(), PodObservation::Gone),
-            _ => self.observe(&spec, job, container).await?,
+            _ => self.observe(contracts, &spec, job, container).await?,
         };
-        self.record_early_failure(held, pods.last(), &observation).await?;
+        let early = pods.last().and_then(|pod| pod::early_failure(contracts, pod));
+        self.record_early_failure(held, early, &observation).await?;
         let left = task_waits::first_text(&removing);
         let mut waits = removing;
         if let PodObservation::Waiting(Some(blocker)) = &observation {
@@ -49,8 +52,8 @@ impl Reconciler {
             _ => None,
         };
         let pod = pods.last();
-        let state =
-            ObservedContainer { spec: &spec, observation, pod, reported, early_failure, removing: left, silence };
+        let (spec, removing) = (&spec, left);
+        let state = ObservedContainer { contracts, spec, observation, pod, reported, early_failure, removing, silence };
         let (mut result, log, may_start) = match state.decide(&self.settings, now_ms()) {
             ContainerStep::Wait(until) => return Ok(ReconcileAction::requeue_at(until)),
             ContainerStep::Finish(result, log) => (result, log, false),
@@ -67,6 +70,7 @@ impl Reconciler {
     /// Returns the pods of a Job, the newest last, and the state of its container.
     async fn observe(
         self: &Arc<Self>,
+        contracts: &ContractTable,
         spec: &TaskSpec,
         job: &AppliedObject,
         container: &str,
@@ -76,12 +80,12 @@ impl Reconciler {
         }
         let object = self.read(&job.object_ref).await?.filter(|it| objects::uid(it) == job.uid);
         let pods = self.pods(spec).await?;
-        let observation = match pod::observe(object.as_ref(), &pods, container) {
+        let observation = match pod::observe(contracts, object.as_ref(), &pods, container) {
             PodObservation::Waiting(None) => {
                 let warnings = self.warnings(job.object_ref.namespace.as_ref().unwrap_or(&spec.namespace)).await;
                 PodObservation::Waiting(match pods.last() {
-                    Some(pod) => self.blocker("pod", pod, &[objects::uid(pod)], &warnings, 0),
-                    None => self.blocker("controller", &object.unwrap_or_default(), &[job.uid.as_str()], &warnings, 0),
+                    Some(pod) => self.blocker("pod", pod, &[], &warnings, 0),
+                    None => self.blocker("controller", &object.unwrap_or_default(), &[], &warnings, 0),
                 })
             }
             observation => observation,
@@ -93,11 +97,10 @@ impl Reconciler {
     async fn record_early_failure(
         &self,
         held: &mut VersionedRecord,
-        pod: Option<&Value>,
+        seen: Option<FailureReason>,
         observation: &PodObservation,
     ) -> Result<()> {
-        let Some(seen) = pod.and_then(pod::early_failure) else { return Ok(()) };
-        let Some(spec) = &mut held.record.spec else { return Ok(()) };
+        let (Some(seen), Some(spec)) = (seen, &mut held.record.spec) else { return Ok(()) };
         // An eviction is a better reason than the deletion that follows it.
         let known = spec.early_failure.as_ref();
         if known.is_some_and(|known| known.code == seen.code || known.code == ReasonCode::Evicted) {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use ebb_cel::{EvaluationError, ObjectExpressionError};
+use ebb_kube::contract::built_in;
 use ebb_protocol::limits::{OUTPUT, OUTPUTS};
 use ebb_protocol::relay::{MAX_WAITS, ObjectCount, ObjectOutput, ObjectOutputFrom, TaskCompletion, TaskWait};
 use ebb_protocol::{Callback, CallbackStatus, ObjectRemoval, ReasonCode, TaskId, UnitValue};
@@ -107,6 +108,7 @@ impl Reconciler {
             TaskCompletion::Ready(rules) => rules.as_slice(),
             TaskCompletion::Ended { .. } => &[],
         };
+        let contracts = built_in();
         let (mut judged, mut has_failed) = (Vec::new(), false);
         for (number, applied) in spec.manifests().enumerate() {
             let AppliedObject { object_ref, uid, .. } = applied;
@@ -115,7 +117,7 @@ impl Reconciler {
                 Err(_) if has_failed => break,
                 object => object?,
             };
-            let mut wait = decide::judge(applied, object.as_ref(), rules.get(number));
+            let mut wait = decide::judge(contracts, applied, object.as_ref(), rules.get(number));
             if !has_failed
                 && let (None, Some(namespace)) = (&object, &object_ref.namespace)
                 && let Some(why) = self.namespace_problem(namespace).await

@@ -1,12 +1,12 @@
 //! Decides the next step of tasks from their records and observations. All functions are pure.
 
-use ebb_kube::contract::{self, ObjectReadiness};
+use ebb_kube::contract::{self, CauseEnd, ContractTable, ObjectReadiness};
 use ebb_protocol::entrypoint::TerminationResult;
 use ebb_protocol::relay::{ReadyRules, TaskWait};
 use ebb_protocol::{Callback, CallbackStatus, FailureReason, Millis, ReasonCode, TaskId, WaitResolution};
 use serde_json::Value;
 
-use crate::observe::blockers::{self, BlockerKind, StartBlocker};
+use crate::observe::blockers::{self, StartBlocker};
 use crate::observe::pod::{self, PodObservation, STUCK_MS};
 use crate::observe::ready_rules;
 use crate::task::task_registry::Silence;
@@ -132,16 +132,18 @@ pub(crate) fn fails_in_ms(spec: &TaskSpec, wait: &TaskWait, settings: &RelaySett
 /// Returns the time at which a blocker ends a task that waits for a container, in milliseconds since 1970. Returns `None`
 /// if it ends none before the deadline.
 pub(crate) fn blocker_ends_at(blocker: &StartBlocker, settings: &RelaySettings) -> Option<u64> {
-    match blocker.kind {
-        BlockerKind::Permanent => Some(0),
-        BlockerKind::Transient(since) => Some(since.saturating_add(millis(settings.pod_start_timeout))),
-        BlockerKind::Unschedulable => Some(blocker.since_ms.saturating_add(millis(settings.scheduling_timeout?))),
-        BlockerKind::Reported => None,
+    match blocker.ends {
+        CauseEnd::AtOnce => Some(0),
+        CauseEnd::PodStart => Some(blocker.from_ms.saturating_add(millis(settings.pod_start_timeout))),
+        CauseEnd::Scheduling => Some(blocker.since_ms.saturating_add(millis(settings.scheduling_timeout?))),
+        CauseEnd::Deadline => None,
     }
 }
 
-/// Judges an applied object. Returns what it waits for if it is not ready, or its failure if it can never become ready.
+/// Judges an applied object by contracts. Returns what it waits for if it is not ready, or its failure if it can never become
+/// ready.
 pub(crate) fn judge(
+    contracts: &ContractTable,
     applied: &AppliedObject,
     object: Option<&Value>,
     document_rules: Option<&ReadyRules>,
@@ -152,7 +154,7 @@ pub(crate) fn judge(
         Ok(rules) => rules.unwrap_or_default(),
         Err(why) => return failed(ReasonCode::Failed, &why),
     };
-    let readiness = contract::judge(contract::built_in(), object, Some(&applied.uid), rules);
+    let readiness = contract::judge(contracts, object, Some(&applied.uid), rules);
     match &readiness {
         ObjectReadiness::Ready => None,
         ObjectReadiness::Pending { reason } => {
@@ -177,6 +179,7 @@ pub(crate) fn judge(
 ///
 /// Sources of its result, the best first: the report of the entrypoint, its termination message, the kubelet's status.
 pub(crate) struct ObservedContainer<'a> {
+    pub(crate) contracts: &'a ContractTable,
     pub(crate) spec: &'a TaskSpec,
     pub(crate) observation: PodObservation,
     pub(crate) pod: Option<&'a Value>,
@@ -239,7 +242,7 @@ impl ObservedContainer<'_> {
                 return self.before_end(blocker, settings, now_ms);
             }
             PodObservation::Terminated(end) => {
-                let seen = from_kubelet(&end);
+                let seen = from_kubelet(self.contracts, &end);
                 let (mut result, log) = match (self.reported, from_termination_message(&end)) {
                     (Some(result), _) => (result, LogPart::Nothing),
                     (None, Some(result)) => (result, LogPart::Script),
@@ -276,7 +279,7 @@ impl ObservedContainer<'_> {
         let has_ended = blocker.as_ref().is_some_and(|it| it.log.as_ref().is_some_and(|(_, is_former)| !is_former));
         let result = match (self.reported.filter(|_| !cannot_start), blocker) {
             (Some(result), _) => result,
-            (None, Some(blocker)) if blocker.kind == BlockerKind::Reported => deadline_failure(Some(&blocker.message)),
+            (None, Some(blocker)) if blocker.ends == CauseEnd::Deadline => deadline_failure(Some(&blocker.message)),
             (None, Some(blocker)) => Callback::failed(blocker.code, &blocker.message),
             (None, None) => deadline_failure(None),
         };
@@ -305,8 +308,8 @@ fn from_termination_message(end: &Value) -> Option<Callback> {
 }
 
 /// Returns how a container ended, from the status of the kubelet.
-fn from_kubelet(end: &Value) -> FailureReason {
-    let found = blockers::find("end", end, &[], &[], Value::Null);
+fn from_kubelet(contracts: &ContractTable, end: &Value) -> FailureReason {
+    let found = blockers::find(contracts, "end", end, &[], &[], Value::Null);
     let (code, message) = found.map_or_else(Default::default, |found| (found.code, found.message));
     FailureReason { code, message }
 }

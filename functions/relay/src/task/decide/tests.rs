@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use ebb_kube::contract::built_in;
 use kube::core::Status;
 use serde_json::json;
 
@@ -149,7 +150,7 @@ fn readiness_rules_and_lost_objects() {
     type Row = (Option<(String, String)>, Option<ReadyRules>, Result<bool, (ReasonCode, String)>);
     for (object, rules, expected) in rows::<Row>("readiness_rules_and_lost_objects") {
         let object = object.map(made);
-        let wait = judge(&applied, object.as_ref(), rules.as_ref());
+        let wait = judge(built_in(), &applied, object.as_ref(), rules.as_ref());
         assert_eq!(wait.as_ref().is_some_and(task_waits::is_failure), expected.is_err(), "{object:?}: {wait:?}");
         match expected {
             Ok(ready) => {
@@ -182,7 +183,8 @@ fn steps_of_a_container() {
         let removing = removing.then(|| "ConfigMap n/a: finalizer".to_owned());
         let silence = |ms| Silence { lasted: Duration::from_secs(184), next_check: Duration::from_millis(ms) };
         let (pod, silence) = (pod.as_ref(), silent_ms.map(silence));
-        let state = ObservedContainer { spec: &spec, observation, pod, reported, early_failure, removing, silence };
+        let (spec, contracts) = (&spec, built_in());
+        let state = ObservedContainer { contracts, spec, observation, pod, reported, early_failure, removing, silence };
         let text = |verb: &str, result: Callback, log| format!("{verb} {} {log:?}", code_of(&result));
         let found = match state.decide(&settings, now) {
             ContainerStep::Wait(until) => format!("wait until {}", until - NOW),
@@ -196,6 +198,6 @@ fn steps_of_a_container() {
 #[test]
 fn reasons_of_the_kubelet() {
     for (end, expected) in rows::<(Value, ReasonCode)>("reasons_of_the_kubelet") {
-        assert_eq!(from_kubelet(&end).code, expected, "{end:?}");
+        assert_eq!(from_kubelet(built_in(), &end).code, expected, "{end:?}");
     }
 }
