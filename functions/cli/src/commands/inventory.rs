@@ -43,7 +43,7 @@ pub(crate) struct InventoryArgs {
 fn param(text: &str) -> Result<(String, Value), String> {
     let (name, value) = pair(text)?;
     let parsed = serde_saphyr::from_str::<Value>(&value).ok();
-    let typed = parsed.filter(|parsed| parsed.is_object() || parsed.is_array() || parsed.to_string() == value);
+    let typed = parsed.filter(|parsed| parsed.is_object() || parsed.is_array() || format!("{parsed}") == value);
     Ok((name, typed.unwrap_or(Value::String(value))))
 }
 

@@ -49,7 +49,7 @@ async fn list(
     let name = format!("{since} {access:?} {pairs:?}");
     let query = ListQuery::try_from(pairs);
     let query = query.map_err(|detail| HttpProblem::new(ErrorCode::InvalidQuery, detail))?;
-    let read = async { HttpResult::Ok(routes::target_list::list(permitted, Query(query)).await?.0) };
+    let read = async { HttpResult::Ok(Box::pin(routes::target_list::list(permitted, Query(query))).await?.0) };
     match session.is_renewal() {
         true => session.memory.lists.get(session.server.env.steady(), name, read).await,
         false => read.await,
