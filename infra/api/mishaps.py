@@ -574,6 +574,10 @@ class World:
     def delete(self, mishap):
         self.ebb.run("delete", "sandbox", mishap.name, "--wait=false", "--yes")
 
+    def begin(self, mishap):
+        """Begins the setup or the teardown of a sandbox."""
+        (self.apply if mishap.stage == "setup" else self.delete)(mishap)
+
     def restart(self, mishap, fault=None):
         """Kills the server while the mishap holds something, and starts it again."""
         if fault:
@@ -705,20 +709,13 @@ def mishap_of(name):
 
 
 def kill_at_gate(world, mishap):
-    [fault] = mishap.faults
-    if mishap.stage == "setup":
-        world.apply(mishap)
-    else:
-        world.delete(mishap)
-    world.restart(mishap, fault)
+    world.begin(mishap)
+    world.restart(mishap, *mishap.faults)
 
 
 def kill_at_script(world, mishap):
     world.hold(mishap.name)
-    if mishap.stage == "setup":
-        world.apply(mishap)
-    else:
-        world.delete(mishap)
+    world.begin(mishap)
     world.restart(mishap)
 
 

@@ -99,7 +99,7 @@ pub enum FaultKind {
     ListLimited,
 }
 
-/// What is true of a kind. `faults.yaml` describes each.
+/// An attribute of a kind of fault. `faults.yaml` describes each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 pub enum FaultAttribute {
     Harmless,

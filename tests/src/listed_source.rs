@@ -29,7 +29,7 @@ pub struct ListingSender {
     /// The names of the targets whose things are open.
     pub open: BTreeSet<String>,
     pub requests: u64,
-    /// The part of the things that the list has. It does not say that it lacks the others. With 0, it is out of reach.
+    /// The percentage of the open things that the list contains. The list does not show that it is cut. With 0, the answer is 503.
     pub percent: usize,
 }
 

@@ -98,7 +98,7 @@ struct FunctionContext {
 /// - `EBB_SECRETS`: a JSON object of the secrets that sources name.
 /// - `EBB_SECRET_ARN`: a secret of AWS Secrets Manager, a JSON object of [`SECRET_VARIABLES`].
 /// - `EBB_RETENTION_DAYS`: days to keep the data of gone targets. 0 or none keeps it forever.
-/// - `EBB_LIVING_PER_OWNER`: the most targets of a caller of the API that live at once. 0 or none is no limit.
+/// - `EBB_LIVING_PER_OWNER`: maximum number of living targets of one caller of the API. 0 or none means unlimited.
 /// - `EBB_METRICS_NAMESPACE`: the namespace of metrics. Without it, no metrics are written.
 /// - `OTEL_EXPORTER_OTLP_ENDPOINT`, `OTEL_EXPORTER_OTLP_HEADERS`: a collector of spans and its headers.
 pub fn router(routes: fn(ServerState) -> Router, background: &Arc<BackgroundTasks>) -> Router {

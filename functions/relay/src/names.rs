@@ -146,6 +146,7 @@ pub(crate) fn namespace_name(namespace: &str) -> String {
     format!("{NAMESPACES}{namespace}")
 }
 
+/// The beginning of the names of Secrets with sensitive outputs.
 pub(crate) const OUTPUTS: &str = "ebb-output.";
 
 pub(crate) fn output_name(name: &TaskId, number: usize) -> String {

@@ -50,6 +50,7 @@ impl ReconcileAction {
 }
 
 impl Reconciler {
+    /// Wakes the loop of a task, or starts one.
     pub(crate) fn reconcile(self: &Arc<Self>, name: &TaskId) {
         if let Some(wake) = self.registry.wake_or_register(name) {
             tokio::spawn(reconcile_loop(self.clone(), name.clone(), wake));

@@ -58,7 +58,7 @@ root_variables! {
     Why: "why",
     /// The warnings about an object, the newest first.
     Events: "events",
-    /// What the relay knows in addition to an object.
+    /// The values that a relay adds to an object.
     Facts: "facts",
     /// The element of a list to which a rule is applied.
     It: "it",

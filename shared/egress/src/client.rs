@@ -98,7 +98,8 @@ impl HttpClient {
         Ok(Self { http, ..self.clone() })
     }
 
-    /// Sends a request once, whose response has at most `largest` bytes. `head` gets the response without its body as soon as it is there.
+    /// Sends a request once, whose response has at most `largest` bytes. `head` gets the response without its body as soon as it
+    /// is there.
     async fn once(
         &self,
         (request, largest): (&reqwest::Request, usize),

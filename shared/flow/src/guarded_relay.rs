@@ -31,7 +31,7 @@ pub(crate) async fn guarded<T>(
     let result = request.await;
     let may_wait = Millis::from(RESPONSE_TIMEOUT.saturating_sub(RESPONSE_MARGIN));
     call.end(|circuit, begun, now| match &result {
-        // So long, a relay may wait for a Service.
+        // A relay may wait so long for a Service.
         Err(RelayError::Unreachable(why)) if why == NOT_AWAITED && now.since(begun) < may_wait => {}
         Err(RelayError::Unreachable(_)) => circuit.record_failure(begun, now),
         Err(RelayError::Busy(_)) => circuit.record_busy(begun, now),

@@ -105,7 +105,8 @@ pub enum RelayRequest {
     },
     About,
     /// Sends a request to a Service that the policy of the cluster lists. Returns the response of the Service. The relay
-    /// sends the request once and keeps no record of it. An unavailable response leaves open if the Service received it.
+    /// sends the request once and keeps no record of it. An unavailable response leaves open if the Service received it, unless
+    /// its text begins with [`NOT_SENT`].
     Call(Box<ServiceRequest>),
     /// Lists a page of tasks and of labelled objects without a task. Returns a listing.
     List {
@@ -137,6 +138,7 @@ impl RelayRequest {
         read.unwrap_or_else(|why| Self::Unreadable { is_start, reason: format!("{UNREADABLE}{why}; update the relay") })
     }
 
+    /// Returns what both sides know of the request.
     pub fn properties(&self) -> RequestProperties<'_> {
         const SHORT: Duration = SHORT_RESPONSE_TIMEOUT;
         let (verb, task, timeout, shares_batch) = match self {

@@ -168,7 +168,7 @@ fn take_step(simulation: &Simulation, verb: &str, argument: &str, other: Option<
                 "refuse" => refuse_waiting_update(simulation),
                 "fill" => fill_outbox(simulation),
                 "empty" => simulation.table.edit_target("s", |transition| transition.target.outbox.notices.clear()),
-                verb => panic!("{verb} is no step"),
+                verb => panic!("unknown step {verb}"),
             }
             return None;
         }

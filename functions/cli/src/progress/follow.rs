@@ -21,7 +21,7 @@ const PAUSE_FACTOR: u32 = 5;
 pub(crate) struct PollPauses(Duration);
 
 impl PollPauses {
-    /// Returns the pause after a request that took `took`. A single slow request is no sign of load: every five seconds, one
+    /// Returns the pause after a request that took `took`. A single slow request does not show load: every five seconds, one
     /// waits for relays.
     pub(crate) fn after(&mut self, took: Duration) -> Duration {
         let former = std::mem::replace(&mut self.0, took);

@@ -117,6 +117,7 @@ impl Reconciler {
         Ok(())
     }
 
+    /// Releases the slot of a task, or its place in the queue.
     pub(crate) fn release_slot(self: &Arc<Self>, name: &TaskId) {
         for next in self.queue.release(name) {
             self.reconcile(&next);

@@ -18,6 +18,7 @@ pub(crate) struct TaskRecord {
     pub(crate) phase: TaskPhase,
     /// `None` if the task was cancelled before it was requested.
     pub(crate) spec: Option<TaskSpec>,
+    /// Further Secrets with parts of the result.
     pub(crate) result_parts: usize,
     /// Further Secrets with the documents of a queued task.
     pub(crate) document_parts: usize,
@@ -178,6 +179,7 @@ pub(crate) struct TaskSpec {
     pub(crate) deadline_ms: u64,
     /// True once the task has got a slot. Only tasks with a container need one.
     pub(crate) has_slot: bool,
+    /// The names of the sensitive outputs that the entrypoint may report.
     pub(crate) sensitive: BTreeSet<String>,
     /// True if a document already existed. Its entrypoint may report to a former relay, whose records are lost.
     pub(crate) taken_over: bool,

@@ -91,7 +91,8 @@ async fn batch(State(server): State<Arc<BatchServer>>, headers: HeaderMap, body:
         }
         Err(status) => return status.into_response(),
     };
-    // A repetition within the tolerance is harmless for tasks, whose names are idempotent. It sends a call again while it is valid.
+    // A repetition within the tolerance is harmless for tasks, whose names are idempotent. It sends a call again while the
+    // call is valid.
     if let Err(error) = sign::verify(keys, &headers, body.as_ref(), now) {
         return refused(error);
     }

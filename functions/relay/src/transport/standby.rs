@@ -41,7 +41,7 @@ pub async fn stand_by(listener: TcpListener, leader: LeaderAddress, ended: impl 
             next = next => next,
             _ = &mut ended => break,
         };
-        // Too many open files, or the end of a connection that waits, is no error of the listener.
+        // The listener works on: the process has too many open files, or a waiting connection has ended.
         let Ok((connection, _)) = accepted else {
             sleep(PAUSE).await;
             continue;

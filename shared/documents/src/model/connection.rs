@@ -21,7 +21,8 @@ pub struct ConnectionDoc {
     pub name: At<String>,
     /// Free text.
     pub description: Option<String>,
-    /// The origin that gets the credential: `https://HOST` or `https://HOST:PORT`, or with a cluster `http://NAME.NAMESPACE.svc:PORT`.
+    /// The origin that gets the credential: `https://HOST` or `https://HOST:PORT`, or with a cluster
+    /// `http://NAME.NAMESPACE.svc:PORT`.
     pub origin: At<String>,
     /// The cluster whose relay sends the requests to a Service there. The credential is in a Secret of the cluster.
     pub cluster: Option<At<String>>,

@@ -56,8 +56,8 @@ pub struct PluginDoc {
     pub post_stop: Option<HookDoc>,
     /// Units that run when the platform sends an event, by the name of the event.
     pub hooks: Entries<Entries<UnitSpec>>,
-    /// Units that list what the plugin has made, for `ebb inventory`. One has the output `things`, a list of texts: for each thing
-    /// its name or tag, which contains the key.
+    /// Units that list what the plugin has made, for `ebb inventory`. One has the output `things`, a list of texts: for each
+    /// thing its name or tag, which contains the key.
     pub inventory: Option<HookDoc>,
     /// The values that a sandbox reads, by name: templates such as `${units.database.outputs.dsn}`.
     #[schemars(with = "BTreeMap<String, PublicOutputSchema>")]

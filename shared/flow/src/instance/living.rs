@@ -26,8 +26,8 @@ fn lives(head: &TargetHead, (kind, name): (&str, &str)) -> bool {
     waits || (head.phase.is_alive() && of(&head.source, &head.owner))
 }
 
-/// Gives a target one of `most` slots of its source or owner. If none is left, returns the targets with a slot, as far as they live or
-/// wait for their names, and the ends of their slots.
+/// Gives a target one of `most` slots of its source or owner. If none is left, returns the targets with a slot, as far as they
+/// live or wait for their names, and the ends of their slots.
 pub(crate) async fn take(
     env: &Env,
     (cap, most): ((&str, &str), u32),
@@ -57,8 +57,8 @@ pub(crate) async fn take(
     }
 }
 
-/// Refuses to begin a target if as many targets of its source or owner live as the requester or the deployment permits. One that is `seen` to live gets a
-/// slot above the limit, too, because its source may have had none when it began. It stays without a slot.
+/// Refuses to begin a target if as many targets of its source or owner live as the requester or the deployment permits. One that
+/// is `seen` to live gets a slot above the limit, too, because it may have begun without a limit. If none is left, it lives on.
 pub(crate) async fn check(
     env: &Env,
     requester: Requester<'_>,

@@ -73,13 +73,11 @@ pub(super) async fn fetch(
     EventRequest { connection, path, headers }: EventRequest,
     max_values: usize,
 ) -> FlowResult<Result<Value, String>> {
-    let (_, response) =
-        match send(env, source, (&connection, headers), RequestPlace::Path(path), (TIMEOUT, limits::RESPONSE_BODY))
-            .await
-        {
-            Ok(found) => found,
-            Err(problem) => return Ok(Err(problem.shown()?.0)),
-        };
+    let most = (TIMEOUT, limits::RESPONSE_BODY);
+    let (_, response) = match send(env, source, (&connection, headers), RequestPlace::Path(path), most).await {
+        Ok(found) => found,
+        Err(problem) => return Ok(Err(problem.shown()?.0)),
+    };
     if !matches!(response.status, 200..=299 | 404) {
         return Ok(Err(format!("the server of the connection {connection} answered {}", response.status_text())));
     }
@@ -133,8 +131,7 @@ pub(super) async fn send(
     headers.extend(own.into_iter().filter(|(name, _)| !is_sent(name)));
     let id = MessageId::parse(&id::digest(url.as_bytes())).map_err(|error| FlowError::Broken(error.to_string()))?;
     headers.extend(credential.headers(env, &id, &[]));
-    let request =
-        HttpRequest { method: "GET".to_owned(), url: url.clone(), headers, body: Vec::new(), timeout, largest };
+    let request = HttpRequest { largest, ..HttpRequest::new("GET", &url, headers, Vec::new(), timeout) };
     let (response, _permit) = credential.call(env, request).await.map_err(|error| {
         let why = format!("the server of the connection {connection} gave no answer: {error}");
         match error {

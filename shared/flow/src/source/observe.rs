@@ -55,8 +55,8 @@ enum ListStep {
     Refused(String),
 }
 
-/// Makes a source due that lists what exists. Its document is stored after that. A sweep that has read the earlier document, which
-/// may list nothing, deletes the state of the version that it has read.
+/// Makes a source with `exists` or `replay` due. Its document is stored after that. A sweep that has read the earlier document,
+/// which may have neither, deletes the state of the version that it has read.
 pub async fn begin(env: &Env, name: &str) -> FlowResult<()> {
     for _ in 0..crate::ATTEMPTS {
         let (watch, findings) = match env.store.read_watch(name).await? {
@@ -151,7 +151,7 @@ struct Observer<'a> {
     listing: &'a EventListing,
     watch: SourceWatch,
     findings: ListFindings,
-    /// The end of the time in which pages are read.
+    /// The end of the time in which pages are read and removals begin.
     end: Timestamp,
 }
 
@@ -320,7 +320,7 @@ impl Observer<'_> {
         let observation = Observation {
             begun,
             now: self.env.now(),
-            // Targets of others do not count.
+            // Targets of others that the lists lack do not count.
             covered: (listed + absent.len()) as u64,
             shrink: self.listing.shrink,
             grace: Millis(self.listing.grace_ms),

@@ -93,7 +93,7 @@ impl ContractTable {
     ///
     /// # Errors
     /// Returns an error if a text is not YAML, has an unknown key, or has an invalid expression.
-    pub fn read(files: &[&str]) -> Result<Self, String> {
+    fn read(files: &[&str]) -> Result<Self, String> {
         let mut table = Self::default();
         for file in files {
             let file: Value = serde_saphyr::from_str(file).map_err(|error| error.to_string())?;

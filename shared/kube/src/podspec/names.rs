@@ -1,5 +1,6 @@
 //! The texts that the API server accepts in names, labels and annotations.
 
+/// Returns a noun after its indefinite article.
 pub fn with_article(noun: &str) -> String {
     format!("{} {noun}", if noun.starts_with(['A', 'E', 'I', 'O']) { "an" } else { "a" })
 }

@@ -7,7 +7,7 @@ use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
 use serde::de::{Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize};
 
-use crate::podspec::PodspecViolation;
+use crate::podspec::{PodspecViolation, is_dns_part};
 
 /// The maximum number of allowed values in the text of a refusal.
 const MAX_LISTED: usize = 10;
@@ -116,10 +116,7 @@ impl ClusterPolicy {
 
 /// Returns the name and the namespace of a Service in its host `NAME.NAMESPACE.svc`.
 pub fn service_of(host: &str) -> Option<(&str, &str)> {
-    let is_label = |text: &str| {
-        !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
-    };
-    host.strip_suffix(".svc")?.split_once('.').filter(|(name, namespace)| is_label(name) && is_label(namespace))
+    host.strip_suffix(".svc")?.split_once('.').filter(|(name, namespace)| is_dns_part(name) && is_dns_part(namespace))
 }
 
 /// Returns true for a header, in lower case, that a request to a Service may have. The API server obeys others, for example

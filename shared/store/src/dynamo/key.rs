@@ -91,7 +91,7 @@ pub(crate) fn document(kind: NamedKind, name: &str) -> String {
     }
 }
 
-/// Returns the partition key of the slots of a plugin or connection, by kind and name.
+/// Returns the partition key of the slots of a plugin, connection, source or owner, by kind and name.
 pub(crate) fn slots((kind, name): (&str, &str)) -> String {
     format!("slots#{kind}#{}", encode(name))
 }

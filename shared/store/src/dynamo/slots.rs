@@ -1,5 +1,5 @@
-//! Slots of a plugin, connection or source: `slots#KIND#NAME` / `h`. `hs` is the set of their holders. Each holder is also the
-//! name of an attribute with the end of its slot.
+//! Slots of a plugin, connection, source or owner: `slots#KIND#NAME` / `h`. `hs` is the set of their holders. Each holder is
+//! also the name of an attribute with the end of its slot.
 
 use aws_sdk_dynamodb::types::AttributeValue;
 use ebb_protocol::engine::Timestamp;
@@ -13,7 +13,7 @@ const HOLDERS: &str = "hs";
 /// Gives slots and takes them back (`UpdateItem`).
 impl Store {
     /// Gives `holder` one of `slots` slots until `until`, or extends its slot. A slot that has ended at `now` is free. Returns
-    /// false if none is. Returns the holders of the slots that were in use, with their ends.
+    /// false if none is, and the holders of the slots in use, with their ends.
     pub async fn take_slot(
         &self,
         cap: (&str, &str),

@@ -1,4 +1,4 @@
-//! What the lists of a source have shown.
+//! What the lists of a source have shown, and which of its deliveries are handled.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -44,7 +44,7 @@ pub struct ReplayState {
     pub problem: Option<(Timestamp, String)>,
 }
 
-/// The place at which an observation continues.
+/// The place at which an observation, or a list of deliveries, continues.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ListPass {
